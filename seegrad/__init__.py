@@ -1,0 +1,3 @@
+"""Reinforcement learning for vision-language models, end to end."""
+
+__version__ = "0.1.0"
