@@ -22,9 +22,11 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache, GenerationConfig
+from transformers.cache_utils import DynamicLayer
 
 from seegrad.errors import BackendError, SamplerError, nearest
 from seegrad.families.base import Family
+from seegrad.families.folder import marker_ids
 from seegrad.types import ImageChunk, ModelInput, TextChunk
 
 _LOGIT_CELLS = 1 << 25  # logits held at once by log_probs: 128 MiB of float32
@@ -87,6 +89,40 @@ def select_rows(cache: DynamicCache, rows: Tensor) -> DynamicCache:
     return DynamicCache([(layer.keys.index_select(0, rows), layer.values.index_select(0, rows)) for layer in cache.layers])
 
 
+def preallocate(cache: DynamicCache, rows: Tensor, extra: int) -> DynamicCache:
+    """A copy of the rows `rows` with room for `extra` more positions, so that each new token is written in place. For generation only: no gradients."""
+    roomy = DynamicCache()
+    roomy.layers = [_RoomyLayer(layer.keys, layer.values, rows, extra) for layer in cache.layers]
+    return roomy
+
+
+class _RoomyLayer(DynamicLayer):  # type: ignore[misc]
+    """A cache layer that owns a longer buffer; `keys` and `values` are views of its filled part."""
+
+    def __init__(self, keys: Tensor, values: Tensor, rows: Tensor, extra: int) -> None:
+        super().__init__()
+        self.lazy_initialization(keys, values)
+        _, heads, self._filled, _ = keys.shape
+        self._buffers = [part.new_empty(len(rows), heads, self._filled + extra, part.shape[-1]) for part in (keys, values)]
+        for buffer, part in zip(self._buffers, (keys, values), strict=True):
+            buffer[:, :, : self._filled] = part[rows]
+        self._show()
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        start, self._filled = self._filled, self._filled + key_states.shape[-2]
+        for buffer, part in zip(self._buffers, (key_states, value_states), strict=True):
+            buffer[:, :, start : self._filled] = part
+        self._show()
+        return self.keys, self.values
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        self._buffers = [buffer[indices] for buffer in self._buffers]
+        self._show()
+
+    def _show(self) -> None:
+        self.keys, self.values = (buffer[:, :, : self._filled] for buffer in self._buffers)
+
+
 class VLM(ABC):
     """One loaded model. `hf` is the transformers model (an adapter may be injected into it in place); `banned_ids` are the marker ids that are never sampled.
 
@@ -101,8 +137,8 @@ class VLM(ABC):
         self.device: torch.device = parameter.device
         self.dtype: torch.dtype = parameter.dtype
         self.tokenizer: Tokenizer = _tokenizer(folder)
-        self.placeholder_id = self._id(family.placeholder)
-        self.banned_ids = torch.tensor(sorted({self._id(marker) for marker in family.banned}), dtype=torch.long, device=self.device)
+        self.placeholder_id, banned = marker_ids(folder, family)
+        self.banned_ids = torch.tensor(sorted(set(banned)), dtype=torch.long, device=self.device)
         self.eos_ids = _eos_ids(folder, hf)
         self.vision_frozen = True
         self.image_store: ImageStore | None = None
@@ -113,6 +149,11 @@ class VLM(ABC):
     @abstractmethod
     def vocabulary_size(self) -> int:
         """Width of the logits."""
+
+    @property
+    @abstractmethod
+    def context_size(self) -> int:
+        """Most positions that the model was made for."""
 
     @property
     @abstractmethod
@@ -132,11 +173,11 @@ class VLM(ABC):
         """
 
     @abstractmethod
-    def extend(self, cache: DynamicCache, tokens_BT: Tensor, mask_BL: Tensor, start_B: Tensor) -> Tensor:
+    def extend(self, cache: DynamicCache, tokens_BT: Tensor, mask_BL: Tensor | None, start_B: Tensor) -> Tensor:
         """Text tokens after what `cache` holds; returns hidden_BTH and appends to the cache.
 
-        `mask_BL` is True at real positions, those of this call included (right padding is allowed); `start_B` is the rotary position of each row's first
-        new token.
+        `mask_BL` is True at real positions, those of this call included (right padding is allowed; None: all are real); `start_B` is the rotary
+        position of each row's first new token.
         """
 
     # What all families share.
@@ -177,12 +218,6 @@ class VLM(ABC):
             entropy_N = -(logprobs_NV.exp() * logprobs_NV.clamp_min(-1e4)).sum(-1)
         return logprobs_NV.gather(-1, targets_N[:, None])[:, 0], entropy_N
 
-    def _id(self, marker: str) -> int:
-        token = self.tokenizer.token_to_id(marker)
-        if token is None:
-            raise BackendError(f"{self.folder}: the tokenizer has no {marker!r}, which a {self.family.name} model needs; give a complete model folder")
-        return int(token)
-
     def _padded(self, inputs_P: Sequence[ModelInput]) -> tuple[Tensor, Tensor, Tensor]:
         """ids_PT (left-padded with 0), mask_PT, lengths_P on the device."""
         if not inputs_P:
@@ -216,7 +251,7 @@ def causal_mask(mask_BL: Tensor, length: int, implementation: str, dtype: torch.
     A padded query may see itself, so that its (unused) state stays finite.
     """
     total = mask_BL.shape[1]
-    if (length in (1, total)) and bool(mask_BL.all()):
+    if length in (1, total) and bool(mask_BL.all()):
         return None
     steps_L = torch.arange(total, device=mask_BL.device)
     queries_T = steps_L[total - length :]

@@ -41,16 +41,15 @@ class Qwen3VL(VLM):
     def __init__(self, hf: nn.Module, folder: Path, family: Family, processor: Any) -> None:
         super().__init__(hf, folder, family)
         self.processor = processor
-        if self.hf.config.image_token_id != self.placeholder_id:
-            raise BackendError(
-                f"{folder}: config.json says image_token_id {self.hf.config.image_token_id} but the tokenizer's {family.placeholder!r} is {self.placeholder_id}; "
-                "weights and tokenizer must be of the same model"
-            )
         self.merge_size = int(self.hf.config.vision_config.spatial_merge_size)
 
     @property
     def vocabulary_size(self) -> int:
         return int(self.hf.config.text_config.vocab_size)
+
+    @property
+    def context_size(self) -> int:
+        return int(self.hf.config.text_config.max_position_embeddings)
 
     @property
     def vision_prefix(self) -> str:
@@ -82,14 +81,16 @@ class Qwen3VL(VLM):
         )
         return Prefix(outputs.last_hidden_state, mask_PT, cache, lengths_P, next_position_P)
 
-    def extend(self, cache: DynamicCache, tokens_BT: Tensor, mask_BL: Tensor, start_B: Tensor) -> Tensor:
+    def extend(self, cache: DynamicCache, tokens_BT: Tensor, mask_BL: Tensor | None, start_B: Tensor) -> Tensor:
         length = tokens_BT.shape[1]
+        if mask_BL is None and length > 1:
+            mask_BL = torch.ones(len(tokens_BT), cache.get_seq_length() + length, dtype=torch.bool, device=self.device)
         positions_BT = start_B[:, None] + torch.arange(length, device=self.device)
         language = self.hf.model.language_model
         outputs = language(
             inputs_embeds=language.embed_tokens(tokens_BT),
             position_ids=positions_BT[None].expand(3, -1, -1),
-            attention_mask=causal_mask(mask_BL, length, self._attention, self.dtype),
+            attention_mask=None if mask_BL is None else causal_mask(mask_BL, length, self._attention, self.dtype),
             cache=cache,
             use_cache=True,
         )
