@@ -120,8 +120,8 @@ def _transparent_level(value: int | tuple[int, ...], bit_depth: int) -> int | tu
     """A PNG stores its transparent colour at the file's bit depth, but gray samples of 2 or 4 bits and colours of 16 bits are decoded to 8."""
     if isinstance(value, int) and bit_depth in (2, 4):
         return value * (255 // (2**bit_depth - 1))
-    if isinstance(value, tuple) and bit_depth == 16:
-        return tuple(part >> 8 for part in value)
+    if isinstance(value, tuple):
+        return tuple(part >> 8 for part in value) if bit_depth == 16 else value
     return value
 
 

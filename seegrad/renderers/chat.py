@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import jinja2
 import jinja2.ext
@@ -208,7 +208,7 @@ def _compile(source: str, folder: Path) -> jinja2.Template:
 class _GenerationBlock(jinja2.ext.Extension):
     """`{% generation %} … {% endgeneration %}` marks the assistant's part in some templates; its content is kept as it is."""
 
-    tags: ClassVar[set[str]] = {"generation"}
+    tags = {"generation"}  # noqa: RUF012 (an instance variable in the base class)
 
     def parse(self, parser: jinja2.parser.Parser) -> list[jinja2.nodes.Node]:
         next(parser.stream)
