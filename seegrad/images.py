@@ -119,7 +119,7 @@ def _bit_depth(data: bytes) -> int:
 def _transparent_level(value: int | tuple[int, ...], bit_depth: int) -> int | tuple[int, ...]:
     """A PNG stores its transparent colour at the file's bit depth, but gray samples of 2 or 4 bits and colours of 16 bits are decoded to 8."""
     if isinstance(value, int) and bit_depth in (2, 4):
-        return value * (255 // (2**bit_depth - 1))
+        return value * (255 // ((1 << bit_depth) - 1))
     if isinstance(value, tuple):
         return tuple(part >> 8 for part in value) if bit_depth == 16 else value
     return value

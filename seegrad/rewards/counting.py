@@ -46,7 +46,7 @@ def description(example: Example, text: str) -> float:
     kind = example.meta.get("kind")
     if not isinstance(kind, str) or not kind:
         raise ValueError(f"meta['kind'] is {kind!r}, expected the kind of thing that the question asks for")
-    first = next(boxes(text), None)
+    first = next(iter(boxes(text)), None)
     words = (text if first is None else text[: first.start]).lower()
     return float(any(name in words for name in NAMES.get(kind, (kind.lower(),))))
 

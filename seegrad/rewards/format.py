@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from seegrad.types import Example
 
 _OPENING = re.compile(r"\\boxed\s*\{")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _AFTER_BOX = re.compile(r"[\s.。$]*")
 
 
@@ -35,24 +35,26 @@ def format(example: Example, text: str) -> float:
     return float(_AFTER_BOX.fullmatch(text, box.end) is not None)
 
 
-def boxes(text: str) -> Iterator[Box]:
-    """Every `\\boxed{…}` whose braces close, outer ones only, in order."""
-    position = 0
-    while (opening := _OPENING.search(text, position)) is not None:
-        end = _closing(text, opening.end())
-        if end is None:
-            position = opening.end()
-            continue
-        yield Box(text[opening.end() : end], opening.start(), end + 1)
-        position = end + 1
+def boxes(text: str) -> list[Box]:
+    """Every `\\boxed{…}` whose braces close, outer ones only, in order. One pass, whatever the text; an escaped brace counts as text."""
+    starts = {match.end() - 1: match.start() for match in _OPENING.finditer(text)}
+    found: list[Box] = []
+    open_braces: list[int] = []
+    for match in _BRACE.finditer(text):
+        if match.group() == "{":
+            open_braces.append(match.start())
+        elif match.group() == "}" and open_braces:
+            opening = open_braces.pop()
+            if opening in starts:
+                while found and found[-1].start > starts[opening]:
+                    found.pop()
+                found.append(Box(text[opening + 1 : match.start()], starts[opening], match.end()))
+    return found
 
 
 def last_box(text: str) -> Box | None:
     """The last box, or None."""
-    found = None
-    for found in boxes(text):  # noqa: B007
-        pass
-    return found
+    return next(reversed(boxes(text)), None)
 
 
 def ascii_forms(text: str) -> str:
@@ -61,18 +63,3 @@ def ascii_forms(text: str) -> str:
 
 
 _ASCII_FORMS = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: " ", 0x2212: "-", 0x3001: ","}
-
-
-def _closing(text: str, start: int) -> int | None:
-    """Index of the brace that closes the one before `start`, or None; an escaped brace counts as text."""
-    depth, position = 1, start
-    while position < len(text):
-        character = text[position]
-        if character == "\\":
-            position += 2
-            continue
-        depth += (character == "{") - (character == "}")
-        if depth == 0:
-            return position
-        position += 1
-    return None
