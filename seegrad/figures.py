@@ -1,0 +1,201 @@
+"""The pictures of a report, drawn straight onto Agg: no window, no global state. Labels are English: the bundled font has no Chinese glyphs."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
+
+from seegrad.compare import Comparison, LengthBin
+from seegrad.statistics import Interval
+
+COLOR_A, COLOR_B, COLOR_GOLD, COLOR_OTHER = "#8a8f98", "#0072b2", "#009e73", "#d55e00"  # told apart by the colour-blind, and in print
+CURVES = (
+    ("reward", "reward"),
+    ("accuracy", "accuracy while sampling (%)"),
+    ("format_rate", "readable answers while sampling (%)"),
+    ("degenerate_fraction", "groups without signal (%)"),
+    ("rollout/completion_tokens_mean", "answer length (tokens)"),
+    ("trainer/kl", "KL to the reference (nats)"),
+    ("trainer/entropy", "entropy (nats)"),
+    ("trainer/grad_norm", "gradient norm"),
+)
+MAX_SMOOTH = 10  # steps of the running mean
+PANELS_PER_ROW = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One picture for the strip: PNG bytes, a title, caption lines, and boxes by colour as (x1, y1, x2, y2) in pixels."""
+
+    image: bytes
+    title: str
+    lines: tuple[str, ...]
+    boxes: tuple[tuple[str, tuple[float, float, float, float]], ...] = ()
+
+
+def learning_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]], greedy: Sequence[tuple[int, float]] = ()) -> bytes | None:
+    """One panel per metric against the step, one line per run: faint raw values under a running mean.
+
+    `greedy` is (step, accuracy 0 to 1) of evaluations along the way. None when there is nothing to draw.
+    """
+    panels = [(key, label) for key, label in CURVES if any(_is_number(record.get(key)) for records in runs.values() for record in records)]
+    total = len(panels) + bool(greedy)
+    if not total:
+        return None
+    columns = min(PANELS_PER_ROW, total)
+    rows = -(-total // columns)
+    figure = Figure(figsize=(3.3 * columns, 2.5 * rows), layout="constrained")
+    for place, (key, label) in enumerate(panels):
+        axes = _axes(figure, rows, columns, place + 1)
+        scale = 100.0 if label.endswith("(%)") else 1.0
+        for (name, records), color in zip(runs.items(), (COLOR_B, COLOR_OTHER), strict=False):
+            points = [(record["step"], record[key]) for record in records if _is_number(record.get(key))]
+            steps, values = [point[0] for point in points], [point[1] * scale for point in points]
+            axes.plot(steps, values, color=color, alpha=0.3, linewidth=1)
+            axes.plot(steps, _smooth(values), color=color, linewidth=1.8, label=plain(name))
+        _label_panel(axes, label)
+        if place == 0 and len(runs) > 1:
+            axes.legend(fontsize=7, frameon=False)
+    if greedy:
+        axes = _axes(figure, rows, columns, total)
+        axes.plot([step for step, _ in greedy], [100 * value for _, value in greedy], color=COLOR_B, marker="o", markersize=4)
+        _label_panel(axes, "accuracy, greedy (%)")
+    return _png(figure)
+
+
+def rates(comparison: Comparison, name_a: str, name_b: str) -> bytes:
+    """Accuracy, readable answers and accuracy among readable answers of both models, in percent with 95 % intervals."""
+    groups = [
+        ("accuracy", comparison.accuracy),
+        ("readable answers", comparison.format_rate),
+        ("accuracy among\nreadable answers", comparison.accuracy_given_parsable),
+    ]
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    axes = _axes(figure, 1, 1, 1)
+    for offset, color, name, side in ((-0.2, COLOR_A, name_a, "a"), (0.2, COLOR_B, name_b, "b")):
+        intervals = [getattr(measure, side) for _, measure in groups]
+        positions = [place + offset for place in range(len(groups))]
+        axes.bar(positions, [100 * interval.estimate for interval in intervals], 0.38, color=color, label=plain(name))
+        axes.errorbar(positions, [100 * i.estimate for i in intervals], _whiskers(intervals), fmt="none", ecolor="#222222", capsize=3, linewidth=1)
+        for position, interval in zip(positions, intervals, strict=True):
+            if interval.estimate == interval.estimate:
+                axes.text(position, 100 * interval.high + 1.5, f"{100 * interval.estimate:.1f}", ha="center", fontsize=8)
+    axes.set_xticks(range(len(groups)), [label for label, _ in groups], fontsize=9)
+    axes.set_ylim(0, 112)
+    axes.set_yticks(range(0, 101, 20))
+    axes.set_ylabel("% of items", fontsize=9)
+    axes.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, 1.14), ncols=2)
+    return _png(figure)
+
+
+def accuracy_by_length(bins: Mapping[str, Sequence[LengthBin]]) -> bytes:
+    """Accuracy (%) against the mean answer length (tokens) of each bin; the number of answers stands at each point."""
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    axes = _axes(figure, 1, 1, 1)
+    for (name, rows), color, lift in zip(bins.items(), (COLOR_A, COLOR_B), (-11, 6), strict=False):
+        lengths, heights = [row.mean_length for row in rows], [100 * row.accuracy.estimate for row in rows]
+        axes.errorbar(
+            lengths, heights, _whiskers([row.accuracy for row in rows]), color=color, marker="o", markersize=4, capsize=3, label=plain(name)
+        )
+        for row, x, y in zip(rows, lengths, heights, strict=True):
+            axes.annotate(f"n={row.num_items}", (x, y), (4, lift), textcoords="offset points", fontsize=7, color=color)
+    axes.set_ylim(-3, 108)
+    axes.set_yticks(range(0, 101, 20))
+    axes.set_xlabel("answer length (tokens)", fontsize=9)
+    axes.set_ylabel("accuracy (%)", fontsize=9)
+    axes.legend(fontsize=8, frameon=False, loc="lower right")
+    return _png(figure)
+
+
+def splits(accuracies: Mapping[str, tuple[Interval, Interval]], name_a: str, name_b: str) -> bytes:
+    """Accuracy (%) of both models on each split, with 95 % intervals: does the gain carry over?"""
+    figure = Figure(figsize=(max(3.6, 1.6 * len(accuracies) + 1.2), 3.4), layout="constrained")
+    axes = _axes(figure, 1, 1, 1)
+    for offset, color, name, side in ((-0.2, COLOR_A, name_a, 0), (0.2, COLOR_B, name_b, 1)):
+        intervals = [pair[side] for pair in accuracies.values()]
+        positions = [place + offset for place in range(len(intervals))]
+        axes.bar(positions, [100 * interval.estimate for interval in intervals], 0.38, color=color, label=plain(name))
+        axes.errorbar(positions, [100 * i.estimate for i in intervals], _whiskers(intervals), fmt="none", ecolor="#222222", capsize=3, linewidth=1)
+        for position, interval in zip(positions, intervals, strict=True):
+            axes.text(position, 100 * interval.high + 1.5, f"{100 * interval.estimate:.1f}", ha="center", fontsize=8)
+    axes.set_xticks(range(len(accuracies)), [plain(name) for name in accuracies], fontsize=9)
+    axes.set_ylim(0, 112)
+    axes.set_yticks(range(0, 101, 20))
+    axes.set_ylabel("accuracy (%)", fontsize=9)
+    axes.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=2)
+    return _png(figure)
+
+
+def strip(shown: Sequence[Shown], columns: int = 3) -> bytes:
+    """The pictures side by side, `columns` in a row, each with its title above and its captions below."""
+    from PIL import Image
+
+    rows = -(-len(shown) // columns)
+    figure = Figure(figsize=(2.7 * min(columns, len(shown)), 3.3 * rows), layout="constrained")
+    for place, one in enumerate(shown):
+        axes: Axes = figure.add_subplot(rows, min(columns, len(shown)), place + 1)
+        picture = Image.open(io.BytesIO(one.image)).convert("RGB")
+        axes.imshow(picture, interpolation="nearest")
+        for color, (x1, y1, x2, y2) in one.boxes:
+            axes.add_patch(Rectangle((x1 - 0.5, y1 - 0.5), x2 - x1 + 1, y2 - y1 + 1, fill=False, edgecolor=color, linewidth=1.6))
+        axes.set_xlim(-0.5, picture.width - 0.5)
+        axes.set_ylim(picture.height - 0.5, -0.5)
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.set_title(plain(one.title), fontsize=9, loc="left")
+        axes.set_xlabel("\n".join(plain(line) for line in one.lines), fontsize=8, loc="left")
+    return _png(figure)
+
+
+def plain(text: str, limit: int = 42) -> str:
+    """Text that the figure font can show: printable ASCII, not mathematics, at most `limit` characters.
+
+    >>> plain("圆形 3 $x$")
+    '?? 3 \\\\$x\\\\$'
+    """
+    shown = "".join(letter if " " <= letter <= "~" else "?" for letter in text)
+    shown = shown if len(shown) <= limit else shown[: limit - 3] + "..."
+    return shown.replace("\\", "/").replace("$", r"\$")
+
+
+def _axes(figure: Figure, rows: int, columns: int, place: int) -> Axes:
+    axes: Axes = figure.add_subplot(rows, columns, place)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="#e3e5e8", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(labelsize=8)
+    return axes
+
+
+def _label_panel(axes: Axes, label: str) -> None:
+    axes.set_title(label, fontsize=9, loc="left")
+    axes.set_xlabel("step", fontsize=8)
+    axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _whiskers(intervals: Sequence[Interval]) -> list[list[float]]:
+    return [[100 * max(0.0, i.estimate - i.low) for i in intervals], [100 * max(0.0, i.high - i.estimate) for i in intervals]]
+
+
+def _smooth(values: Sequence[float]) -> list[float]:
+    """Running mean, centred, over a tenth of the run but at most MAX_SMOOTH steps; shorter at both ends."""
+    reach = min(MAX_SMOOTH, len(values) // 10) // 2
+    windows = [values[max(0, i - reach) : i + reach + 1] for i in range(len(values))]
+    return [sum(window) / len(window) for window in windows]
+
+
+def _png(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=130, metadata={"Software": None})
+    return buffer.getvalue()

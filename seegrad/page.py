@@ -1,0 +1,246 @@
+"""A comparison in words and tables: Markdown text only, every number from the comparison or the metrics it is given."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from seegrad.compare import Comparison, LengthBin, Measure, Pair, slices
+from seegrad.evaluate import EvalItem, EvalResult
+from seegrad.statistics import Interval
+
+PERCENT = -1  # in place of a number of digits: the value is a share
+TREND_METRICS = (
+    ("reward", "reward", 1.0, ""),
+    ("format_rate", "readable answers while sampling", 100.0, " %"),
+    ("degenerate_fraction", "groups without signal", 100.0, " %"),
+    ("rollout/completion_tokens_mean", "answer length", 1.0, " tokens"),
+    ("trainer/entropy", "entropy", 1.0, " nats"),
+    ("trainer/kl", "KL to the reference", 1.0, " nats"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What the two models are called: `short` in tables and figures, `long` in sentences."""
+
+    short_a: str
+    short_b: str
+    long_a: str
+    long_b: str
+
+
+def name_models(a: EvalResult, b: EvalResult) -> Names:
+    """Base and trained when that is what they are, else A and B with their labels."""
+    if a.version == 0 and b.version > 0:
+        return Names("base", "trained", "the base model", "the trained model")
+    label_a, label_b = (f"{result.model or result.name}{f' (step {result.version})' if result.version else ''}" for result in (a, b))
+    return Names("A", "B", f"model A ({label_a})", f"model B ({label_b})")
+
+
+def headline(comparison: Comparison, names: Names) -> str:
+    """One sentence: what happened.
+
+    `The trained model answers 91.2 % of 1,000 test questions right, the base model 63.4 %: +27.8 points (95 % interval 24.9 to 30.6).`
+    """
+    split = f"{comparison.a.split} " if comparison.a.split else ""
+    questions = f"{len(comparison.pairs):,} {split}question{'' if len(comparison.pairs) == 1 else 's'}"
+    accuracy = comparison.accuracy
+    text = f"{names.long_b} answers {percent(accuracy.b)} of {questions} right, {names.long_a} {percent(accuracy.a)}: {points(accuracy)}."
+    return text[0].upper() + text[1:] + _verdict(accuracy.difference, " It got worse.", " The difference is within chance.")
+
+
+def findings(main: Comparison, others: Mapping[str, Comparison]) -> list[str]:
+    """The plain-language bullets under the headline; `others` are the other splits by name."""
+    lines = [
+        f"{len(main.improved):,} answers went from wrong to right, {len(main.worsened):,} from right to wrong. "
+        f"Were both equally good, chance would make it at least so uneven with probability {p_value(main.accuracy.p)} (exact McNemar test).",
+        f"Readable answers: {change(main.format_rate)}." + _verdict(main.format_rate.difference, " It got worse.", ""),
+    ]
+    given = main.accuracy_given_parsable
+    if math.isnan(given.difference.estimate):
+        lines.append("Right among readable answers: not to be compared, because one model gave no readable answer.")
+    else:
+        shared = f"On the {main.num_parsable_in_both:,} questions that both answer readably: {change(main.parsable_in_both)}."
+        lines.append(f"Right among readable answers: {change(given)}. {shared if main.num_parsable_in_both else ''}{_seeing(main)}")
+    if "iou" in main.scores:
+        iou = main.scores["iou"]
+        lines.append(f"Mean overlap with the true box (IoU): {iou.a.estimate:.3f} → {iou.b.estimate:.3f}, {_interval(iou.difference, 1, 3)}.")
+    cut = main.truncated_fraction
+    tokens = f"{main.length.a.estimate:.1f} → {main.length.b.estimate:.1f} tokens"
+    lines.append(f"Answers are {tokens} long; {percent(cut.a)} → {percent(cut.b)} of them are cut at the limit.")
+    for split, other in others.items():
+        text = f"Right on {len(other.pairs):,} `{split}` questions: {change(other.accuracy)}."
+        lines.append(text + _verdict(other.accuracy.difference, " It got worse there.", " The difference is within chance."))
+    return lines
+
+
+def numbers(comparison: Comparison, names: Names) -> str:
+    """The table of all measures, rates as percent, with 95 % intervals."""
+    rows = [
+        ("right answers (accuracy)", comparison.accuracy, PERCENT),
+        ("readable answers (format rate)", comparison.format_rate, PERCENT),
+        ("right among readable", comparison.accuracy_given_parsable, PERCENT),
+        (f"right where both are readable (n = {comparison.num_parsable_in_both:,})", comparison.parsable_in_both, PERCENT),
+        ("cut at the token limit", comparison.truncated_fraction, PERCENT),
+        ("answer length, tokens", comparison.length, 1),
+        ("reward", comparison.reward, 3),
+        *((f"mean score `{part}`", measure, 3) for part, measure in comparison.scores.items()),
+    ]
+    body = [[label, _cell(m.a, digits), _cell(m.b, digits), _difference(m, digits), p_value(m.p)] for label, m, digits in rows]
+    return table(["", names.short_a, names.short_b, "difference", "McNemar p"], body)
+
+
+def flips(comparison: Comparison, names: Names) -> str:
+    """The 2 × 2 table of right and wrong answers."""
+    right_a = sum(pair.a.correct for pair in comparison.pairs)
+    kept, lost, won = right_a - len(comparison.worsened), len(comparison.worsened), len(comparison.improved)
+    wrong = len(comparison.pairs) - kept - lost - won
+    return table(
+        ["", f"{names.short_b} right", f"{names.short_b} wrong"],
+        [[f"{names.short_a} right", f"{kept:,}", f"{lost:,}"], [f"{names.short_a} wrong", f"{won:,}", f"{wrong:,}"]],
+    )
+
+
+def categories(comparison: Comparison, names: Names) -> str:
+    """Accuracy by every category of the items, one table each; empty when the items have none."""
+    blocks = []
+    for tag, rows in slices(comparison).items():
+        title = "gold answer" if tag == "answer" else tag
+        measures = [row.accuracy for row in rows]
+        cells = [[_cell(m.a, PERCENT), _cell(m.b, PERCENT), _difference(m, PERCENT)] for m in measures]
+        body = [[code(row.value), f"{row.num_items:,}", *line] for row, line in zip(rows, cells, strict=True)]
+        blocks.append(f"By {title}:\n\n" + table([title, "items", names.short_a, names.short_b, "difference"], body))
+    return "\n\n".join(blocks)
+
+
+def lengths(bins: Mapping[str, Sequence[LengthBin]]) -> str:
+    """Accuracy by answer length, one row per model and bin."""
+    body = [[name, f"{r.low}–{r.high}", f"{r.num_items:,}", _cell(r.accuracy, PERCENT)] for name, rows in bins.items() for r in rows]
+    return table(["", "answer length, tokens", "answers", "right"], body)
+
+
+def trend(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """First and last tenth of a run's logged metrics, as bullets."""
+    width = max(1, len(records) // 10)
+    lines = []
+    for key, label, scale, unit in TREND_METRICS:
+        values = [record[key] * scale for record in records if isinstance(record.get(key), int | float)]
+        if values:
+            first, last = sum(values[:width]) / len(values[:width]), sum(values[-width:]) / len(values[-width:])
+            lines.append(f"{label}: {first:.3g}{unit} → {last:.3g}{unit}")
+    return lines
+
+
+def example(pair: Pair, names: Names) -> str:
+    """One item in full: question, gold answer, both answers."""
+    blocks = [f"**{code(pair.a.id)}**, gold answer {code(pair.a.answer)}", fence(pair.a.question)]
+    for name, item in ((names.short_a, pair.a), (names.short_b, pair.b)):
+        blocks += [f"{name} ({_grade(item)}):", fence(item.text)]
+    return "\n\n".join(blocks)
+
+
+def measured(comparison: Comparison, names: Names) -> list[str]:
+    """How it was measured: what was evaluated, with which settings, what was left out."""
+    lines = []
+    for name, result in ((names.short_a, comparison.a), (names.short_b, comparison.b)):
+        speed = f"{len(result.items) / result.total_seconds:.1f} answers/s, " if result.total_seconds > 0 else ""
+        params = ", ".join(f"{key} {result.params[key]}" for key in ("temperature", "max_tokens", "seed") if key in result.params)
+        where = "".join(f"{part}, " for part in (result.dataset, result.split) if part)
+        model = f"model {code(result.model)}, " if result.model else ""
+        lines.append(f"{name}: {code(result.name)}, {model}step {result.version}, {where}{params}; {speed}{result.total_seconds:.1f} s")
+    if comparison.num_left_out:
+        lines.append(f"{comparison.num_left_out:,} items have no grade in one of the two and are left out of everything above.")
+    if comparison.num_other_pictures:
+        lines.append(f"{comparison.num_other_pictures:,} items were shown with different pictures to the two models.")
+    lines.append("Intervals are 95 %: Wilson for a rate, percentile bootstrap for a mean, and for a difference the bootstrap over paired items.")
+    return lines
+
+
+def change(measure: Measure) -> str:
+    """`63.4 % → 91.2 %, +27.8 points (95 % interval 24.9 to 30.6)`."""
+    return f"{percent(measure.a)} → {percent(measure.b)}, {points(measure)}"
+
+
+def points(measure: Measure) -> str:
+    """`+27.8 points (95 % interval 24.9 to 30.6)`."""
+    return _interval(measure.difference, 100, 1, " points")
+
+
+def percent(interval: Interval) -> str:
+    """`63.4 %`, or `none` when there is nothing to count."""
+    return "none" if math.isnan(interval.estimate) else f"{100 * interval.estimate:.1f} %"
+
+
+def p_value(p: float | None) -> str:
+    """Four decimals, `< 0.0001`, or a dash where the test does not apply."""
+    return "–" if p is None else "< 0.0001" if p < 0.0001 else f"{p:.4f}"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table, first column to the left and the others to the right."""
+    lines = [list(header), ["---"] + ["---:"] * (len(header) - 1), *map(list, rows)]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def code(text: str) -> str:
+    """Inline code, whatever the text holds."""
+    flat = " ".join(text.split())
+    ticks = "`" * (1 + max((len(run) for run in re.findall("`+", flat)), default=0))
+    pad = " " if "`" in flat else ""
+    return f"{ticks}{pad}{flat}{pad}{ticks}" if flat else "(empty)"
+
+
+def fence(text: str) -> str:
+    """A block of literal text, whatever it holds."""
+    ticks = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    return f"{ticks}text\n{text}\n{ticks}" if text.strip() else "(no text)"
+
+
+def _interval(difference: Interval, scale: float, digits: int, unit: str = "") -> str:
+    if math.isnan(difference.estimate):
+        return "no difference can be given"
+    low, high = _number(scale * difference.low, digits), _number(scale * difference.high, digits)
+    plus = "+" if round(scale * difference.estimate, digits) > 0 else ""
+    return f"{plus}{_number(scale * difference.estimate, digits)}{unit} (95 % interval {low} to {high})"
+
+
+def _number(value: float, digits: int) -> str:
+    """With a true minus sign, and never a negative zero."""
+    return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
+
+
+def _verdict(difference: Interval, worse: str, chance: str) -> str:
+    """`worse` when the interval lies below 0, `chance` when it includes 0, nothing when it lies above."""
+    return worse if difference.high < 0 else "" if difference.low > 0 else chance
+
+
+def _seeing(main: Comparison) -> str:
+    """Whether the gain is more than a better form: both conditional comparisons must agree."""
+    given, both = main.accuracy_given_parsable.difference, main.parsable_in_both.difference
+    if given.low > 0 and not both.low <= 0:
+        return " It sees better, not only answers in a better form."
+    if given.high < 0 and not both.high >= 0:
+        return " It sees worse."
+    return " That it sees better is not shown: an interval includes 0."
+
+
+def _cell(interval: Interval, digits: int) -> str:
+    if math.isnan(interval.estimate):
+        return "none"
+    if digits == PERCENT:
+        return f"{percent(interval)} ({100 * interval.low:.1f} to {100 * interval.high:.1f})"
+    return f"{_number(interval.estimate, digits)} ({_number(interval.low, digits)} to {_number(interval.high, digits)})"
+
+
+def _difference(measure: Measure, digits: int) -> str:
+    text = points(measure) if digits == PERCENT else _interval(measure.difference, 1, digits)
+    return text.replace(" points", "").replace("95 % interval ", "")
+
+
+def _grade(item: EvalItem) -> str:
+    read = "not readable" if item.parsed is None else f"read as {code(item.parsed)}"
+    return f"{'right' if item.correct else 'wrong'}, {read}{', cut at the token limit' if item.truncated else ''}"
