@@ -1,0 +1,324 @@
+"""The `seegrad` command: one function per verb. Arguments are read first; torch and the models are imported only when a command needs them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+
+import typer
+
+from seegrad.errors import SeegradError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+EXIT_CODES = """Exit codes: 0 done · 1 a check of `doctor` failed, or a defect · 2 command line or config · 3 data · 4 reward · 5 sampler ·
+6 backend · 7 run directory or checkpoint · 8 missing extra · 130 interrupted (the run can be continued)."""
+
+app = typer.Typer(
+    help="Reinforcement learning for vision-language models, end to end.",
+    epilog=EXIT_CODES,
+    rich_markup_mode=None,
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+data_app = typer.Typer(help="Look at data sets.", rich_markup_mode=None, no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings that replace the recipe's, e.g. steps=50.")]
+RecipeName = Annotated[str, typer.Option("--recipe", "-r", help="A recipe name or TOML file; see `seegrad list`.")]
+OptionalRecipe = Annotated[str | None, typer.Option("--recipe", "-r", help="Settings to use; default: the run's own, or `count` for a base model.")]
+DataName = Annotated[str | None, typer.Option("--data", help="Another data set: a name or file.py:function.")]
+Split = Annotated[str, typer.Option(help="Which split.")]
+TargetName = Annotated[str, typer.Argument(metavar="[TARGET]", help="A base model, a run directory, a checkpoint or a model folder.")]
+
+
+def main() -> NoReturn:
+    """Entry point: errors meant for users become one line on stderr and their exit code; `--debug` anywhere shows the traceback."""
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    debug = len(arguments) < len(sys.argv) - 1
+    try:
+        code = app(args=arguments, prog_name="seegrad", standalone_mode=False)
+        sys.stdout.flush()
+    except (SeegradError, typer.TyperException) as error:
+        if debug:
+            raise
+        code = _tell(error)
+    except (KeyboardInterrupt, typer.Abort):
+        print("interrupted", file=sys.stderr)
+        code = 130
+    except BrokenPipeError:  # `seegrad … | head`: the reader has left, there is nobody to tell
+        sys.stdout = None
+        code = 1
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _tell(error: SeegradError | typer.TyperException) -> int:
+    message = (
+        str(error)
+        if isinstance(error, SeegradError)
+        else f"{error.format_message()} (`seegrad --help` and `seegrad COMMAND --help` list what exists)"
+    )
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    return error.exit_code
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from seegrad import __version__
+
+        print(f"seegrad {__version__}")
+        raise typer.Exit(0)
+
+
+@app.callback()
+def top(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)] = False,
+) -> None:
+    """Reinforcement learning for vision-language models, end to end."""
+
+
+@app.command(epilog=EXIT_CODES)
+def train(
+    recipe: Annotated[str | None, typer.Argument(metavar="[RECIPE]", help="A recipe name or TOML file (default: count).")] = None,
+    overrides: Overrides = None,
+    model: Annotated[str | None, typer.Option(help="The base model: tiny, a folder, or a hub id.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a run: RECIPE or --out names it; neither: the newest in runs/.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved settings and stop.")] = False,
+    show_samples: Annotated[bool, typer.Option("--show-samples", help="Print some answers of every step.")] = False,
+    save: Annotated[bool, typer.Option("--save/--no-save", help="Keep the run on disk.")] = True,
+    out: Annotated[Path | None, typer.Option(help="The run directory (default: a new one in runs/).")] = None,
+) -> None:
+    """Train a model by reinforcement learning.
+
+    `seegrad train --resume DIR` continues DIR; `seegrad train RECIPE --out DIR --resume` starts DIR or continues it, whichever is needed.
+    """
+    from seegrad.config import resolved_toml
+    from seegrad.launch import read_launch, start
+
+    words = [word for word in (recipe, *(overrides or [])) if word is not None]
+    launch = read_launch(words, model=model, out=out, resume=resume)
+    if dry_run:
+        print(resolved_toml(launch.config), end="")
+        return
+    raise typer.Exit(start(launch, show_samples=show_samples, save=save))
+
+
+@app.command("eval", epilog=EXIT_CODES)
+def evaluate_command(
+    target: TargetName = "tiny",
+    overrides: Overrides = None,
+    recipe: OptionalRecipe = None,
+    data: DataName = None,
+    split: Split = "test",
+    num_items: Annotated[
+        int | None, typer.Option("--num-items", "-n", min=1, help="How many items, from the first (default: eval.num_items).")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The JSON file (default: in the run's eval/, or in runs/base-NAME/eval/).")] = None,
+) -> None:
+    """Answer a split greedily, grade it, keep every item, print the rates with their 95 % intervals."""
+    from seegrad.evaluate import evaluate, write_images
+    from seegrad.wiring import Parts, eval_path, find_target
+
+    target, settings_given = _name_first("tiny", target, overrides)
+    found = find_target(target, recipe=recipe, overrides=[*settings_given, *([f"data.name={data}"] if data else [])])
+    parts = Parts(found.config)
+    settings = found.config.eval
+    examples = parts.examples(split)
+    examples = examples[: min(num_items or settings.num_items, len(examples))]
+    path = out or eval_path(found, split)
+    result = evaluate(
+        found.sampler(parts),
+        parts.renderer,
+        parts.rewards,
+        examples,
+        parts.sampling(temperature=0.0, max_tokens=settings.max_tokens),
+        batch_size=settings.batch_size,
+        name=path.stem,
+        dataset=found.config.data.name,
+        split=split,
+        model=found.label,
+        progress=_counter("answered"),
+    )
+    write_images(examples, (path.parent.parent if path.parent.name == "eval" else path.parent) / "images")
+    result.to_json(path)
+    print(f"{found.label} on {len(result.items)} items of {found.config.data.name}/{split}")
+    for name in ("accuracy", "format_rate", "accuracy_given_parsable", "truncated_fraction", "mean_length", "reward"):
+        print(f"  {name:24}{_interval(result.summary[name], percent=name not in ('mean_length', 'reward'))}")
+    print(f"  {'speed':24}{result.summary['samples_per_second']:.1f} answers a second, {result.total_seconds:.1f} s in all")
+    print(f"every item: {path}")
+
+
+@app.command(epilog=EXIT_CODES)
+def report(
+    before: Annotated[str, typer.Argument(metavar="[A]", help="A run directory or an evaluation file.")] = "",
+    after: Annotated[str, typer.Argument(metavar="[B]", help="The one it is compared with.")] = "",
+    out: Annotated[Path | None, typer.Option(help="The folder of the report (default: in the run directory).")] = None,
+) -> None:
+    """Compare two evaluations of the same items and draw the run's curves: one Markdown page with figures."""
+    from seegrad.errors import RunError
+    from seegrad.report import report as write_report
+    from seegrad.wiring import run_names
+
+    if not before:
+        runs = run_names()
+        if not runs:
+            raise RunError("there is no run in runs/ to report on; start one: seegrad train count")
+        before = runs[-1]
+    print(f"report: {write_report(Path(before), Path(after) if after else None, out)}")
+
+
+@app.command(epilog=EXIT_CODES)
+def sample(
+    target: TargetName = "tiny",
+    question: Annotated[str, typer.Option("--question", "-q", help="A question of your own (with --image).")] = "",
+    image: Annotated[list[Path] | None, typer.Option("--image", "-i", help="A picture of your own; may be given more than once.")] = None,
+    recipe: OptionalRecipe = None,
+    split: Split = "dev",
+    index: Annotated[int, typer.Option(min=0, help="Which row of the split, when no question is given.")] = 0,
+    num: Annotated[int, typer.Option("--num", "-n", min=1, help="How many answers.")] = 4,
+    temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same answers.")] = 0,
+    tokens: Annotated[bool, typer.Option("--tokens", help="Print every token with its logprob.")] = False,
+) -> None:
+    """Ask one question and print the answers with their logprobs: a row of the data set, or a picture of your own."""
+    from seegrad.wiring import Parts, find_target, own_example
+
+    found = find_target(target, recipe=recipe)
+    parts = Parts(found.config)
+    example = own_example(question, image or []) if question or image else parts.examples(split)[index]
+    prompt = parts.renderer.render(example)
+    print(f"{example.question}\n  ({len(prompt)} prompt tokens, {sum(map(len, prompt.images))} of them picture; gold: {example.answer or 'unknown'})")
+    params = parts.sampling(temperature=temperature, seed=seed)
+    for number, completion in enumerate(found.sampler(parts).sample([prompt], params, num)[0], 1):
+        total, length = float(completion.logprobs_T.sum()), len(completion.tokens_T)
+        grade = "" if question or image else f", reward {parts.rewards.grade(example, completion.text)[1]:.2f}"
+        print(f"\n#{number}: {length} tokens, logprob {total:.2f} ({total / length:.3f} a token), {completion.stop_reason}{grade}\n{completion.text}")
+        if tokens:
+            pieces = zip(parts.renderer.tokens(completion.tokens_T), completion.logprobs_T, strict=True)
+            print("  " + "  ".join(f"{piece!r} {value:.3f}" for piece, value in pieces))
+
+
+@app.command(epilog=EXIT_CODES)
+def doctor(
+    recipe: Annotated[str, typer.Argument(metavar="[RECIPE]", help="A recipe name or TOML file.")] = "count",
+    overrides: Overrides = None,
+    num_items: Annotated[int, typer.Option("--num-items", "-n", min=1, help="Rows of each split to look at.")] = 16,
+) -> None:
+    """Check a recipe before it costs anything: rows, grader, prompt lengths, model, a few real answers. Exit code 1 when a check fails."""
+    from seegrad.config import load_config
+    from seegrad.preflight import preflight
+    from seegrad.wiring import Parts
+
+    config = load_config(*_name_first("count", recipe, overrides))
+    parts = Parts(config)
+    train_rows, held_out = parts.examples(config.data.train_split), parts.examples(config.eval.split)
+    params = parts.sampling(temperature=config.rollout.temperature)
+    failed = 0
+    checks = preflight(train_rows, held_out, parts.renderer, parts.rewards, lambda: parts.backend.sampler(config.model), params, num_items=num_items)
+    for check in checks:
+        mark = {True: "ok  ", False: "FAIL", None: "note"}[check.passed]
+        failed += check.passed is False
+        print(f"{mark}  {check.name}: {check.detail}", flush=True)
+    print("all is well" if not failed else f"{failed} of the checks failed")
+    raise typer.Exit(1 if failed else 0)
+
+
+@data_app.command("list", epilog=EXIT_CODES)
+def data_list() -> None:
+    """List the data sets with their splits."""
+    from seegrad import registry
+
+    for name in registry.names("dataset"):
+        print(f"{name:12}{_first_line(registry.load('dataset', name))}")
+
+
+@data_app.command("show", epilog=EXIT_CODES)
+def data_show(
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="A data set or file.py:function.")] = "count",
+    split: Split = "train",
+    num: Annotated[int, typer.Option("--num", "-n", min=1, help="How many rows.")] = 16,
+    out: Annotated[Path | None, typer.Option(help="The contact sheet (default: runs/NAME-SPLIT.png).")] = None,
+) -> None:
+    """Print the first rows of a split and save their pictures on one contact sheet."""
+    from seegrad.config import Config, DataConfig
+    from seegrad.contact import contact_sheet
+    from seegrad.evaluate import write_file
+    from seegrad.wiring import Parts
+
+    rows = Parts(Config(data=DataConfig(name=name))).examples(split)
+    shown = rows[: min(num, len(rows))]
+    print(f"{name}/{split}: {len(rows)} rows")
+    for number, example in enumerate(shown):
+        print(f"#{number:<4}{example.answer:<16}{_short(example.question)}")
+    path = out or Path("runs") / f"{name.rpartition(':')[2]}-{split}.png"
+    write_file(path, contact_sheet(shown))
+    print(f"pictures: {path}")
+
+
+@app.command("list", epilog=EXIT_CODES)
+def list_command() -> None:
+    """List what exists by name: recipes, data sets, rewards, advantages, losses, backends, model families, runs."""
+    from seegrad import registry
+    from seegrad.config import recipe_names
+    from seegrad.wiring import run_names
+
+    titles = {"dataset": "data sets", "reward": "rewards", "advantage": "advantages", "loss": "losses", "backend": "backends", "family": "families"}
+    print(f"{'recipes':12}{', '.join(recipe_names())}")
+    for kind in registry.TABLE:
+        print(f"{titles[kind]:12}{', '.join(registry.names(kind))}")
+    print(f"{'runs':12}{', '.join(run_names()) or 'none yet in runs/'}")
+
+
+@app.command(epilog=EXIT_CODES)
+def export(
+    target: Annotated[str, typer.Argument(metavar="RUN", help="A run directory or a checkpoint.")],
+    out: Annotated[Path, typer.Option(help="The folder to write; must not exist yet or be empty.")],
+    dtype: Annotated[Literal["float32", "bfloat16"], typer.Option(help="bfloat16 is half the size, rounded.")] = "float32",
+) -> None:
+    """Write one Hugging Face model folder: base and adapter merged, with tokenizer and image processor."""
+    from seegrad.wiring import find_target
+
+    found = find_target(target)
+    if found.weights is None:
+        raise UsageError(f"{target} is a base model: there is nothing to merge; give a run directory or a checkpoint")
+    from seegrad.backends.local.export import export_model  # torch
+
+    export_model(found.config.model, found.weights, out, dtype=dtype)
+    print(f"exported {found.label} to {out}; try it: seegrad eval {out} --recipe {found.config.name}")
+
+
+def _name_first(default: str, name: str, overrides: Sequence[str] | None) -> tuple[str, list[str]]:
+    """A first word with `=` in it is a setting, not a name: `seegrad doctor data.language=en`."""
+    rest = list(overrides or [])
+    return (default, [name, *rest]) if "=" in name else (name, rest)
+
+
+def _first_line(value: object) -> str:
+    return (getattr(value, "__doc__", None) or "").strip().partition("\n")[0]
+
+
+def _short(text: str, width: int = 80) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= width else flat[: width - 1] + "…"
+
+
+def _interval(rate: dict[str, float] | None, *, percent: bool) -> str:
+    if rate is None:
+        return "–"
+    low, middle, high = rate["low"], rate["estimate"], rate["high"]
+    return f"{middle:.1%}  [{low:.1%}, {high:.1%}]" if percent else f"{middle:.2f}  [{low:.2f}, {high:.2f}]"
+
+
+def _counter(verb: str) -> Callable[[int, int], None]:
+    """A count that rewrites its line on a terminal and says nothing elsewhere."""
+
+    def show(done: int, total: int) -> None:
+        if sys.stderr.isatty():
+            print(f"\r{verb} {done}/{total}", end="\n" if done == total else "", file=sys.stderr, flush=True)
+
+    return show

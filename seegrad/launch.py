@@ -1,0 +1,140 @@
+"""From the words after `seegrad train` to a run: a new one, or one that is continued.
+
+words ─ recipe | run directory | key=value ─▶ Launch(config, path, continues) ─▶ parts, run directory, policy ─▶ train()
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from seegrad import registry
+from seegrad.config import Config, load_config, recipe_names
+from seegrad.errors import RunError, UsageError
+from seegrad.wiring import CONFIG_FILE, Parts, run_names
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What is to be started. `path` is the run directory (None: a new one in runs/); `continues` says that it holds a run already."""
+
+    config: Config
+    path: Path | None
+    continues: bool
+
+
+def read_launch(words: Sequence[str], *, model: str | None = None, out: Path | None = None, resume: bool = False) -> Launch:
+    """Sort the words into recipe, run directory (only with `resume`) and settings. Raises UsageError or RunError in one line."""
+    settings = [word for word in words if "=" in word]
+    names = [word for word in words if "=" not in word]
+    folders = [name for name in names if resume and name not in recipe_names() and not name.endswith(".toml")]
+    recipes = [name for name in names if name not in folders]
+    if len(recipes) > 1:
+        raise UsageError(f"one recipe at a time, given {' and '.join(map(repr, recipes))}; settings are written key=value")
+    if len(folders) > 1:
+        raise UsageError(f"one run at a time, given {' and '.join(map(repr, folders))}")
+    if model is not None:
+        settings.append(f"model.base={json.dumps(model)}")
+    if not resume:
+        config = load_config(recipes[0] if recipes else "count", settings)
+        return Launch(config, out or (Path(config.out) if config.out else None), continues=False)
+    return _resumed(recipes[0] if recipes else None, settings, Path(folders[0]) if folders else None, out)
+
+
+def _resumed(recipe: str | None, settings: Sequence[str], folder: Path | None, out: Path | None) -> Launch:
+    if folder is not None and out is not None and folder.resolve() != out.resolve():
+        raise UsageError(f"--resume {folder} and --out {out} name two run directories; give one")
+    path = folder or out or _newest_run(recipe)
+    if not (path / CONFIG_FILE).is_file():
+        if recipe is None or path == folder:
+            raise RunError(
+                f"{path} is not a run that can be continued; runs here: {', '.join(run_names()) or 'none'}; start one: seegrad train count"
+            )
+        return Launch(load_config(recipe, settings), path, continues=False)
+    stored = load_config(str(path / CONFIG_FILE))
+    difference = first_difference(stored, load_config(recipe or str(path / CONFIG_FILE), settings))
+    if difference:
+        raise UsageError(
+            f"{path} was started with other settings ({difference}); continue it without the change, or start a new run with another --out"
+        )
+    return Launch(stored, path, continues=True)
+
+
+def _newest_run(recipe: str | None) -> Path:
+    """The newest run in runs/, of that recipe when one is given."""
+    for name in reversed(run_names()):
+        if recipe is None or load_config(str(Path(name) / CONFIG_FILE)).name == load_config(recipe).name:
+            return Path(name)
+    raise RunError(f"there is no run{f' of {recipe!r}' if recipe else ''} in runs/ to continue; start one: seegrad train {recipe or 'count'}")
+
+
+def start(launch: Launch, *, show_samples: bool = False, save: bool = True) -> int:
+    """Train. Cheap mistakes are found before a model is loaded, and a directory is made only once everything else is there.
+
+    Returns the exit code: 0 when all steps are done, 130 when a signal ended the run after a whole step.
+    """
+    from seegrad.progress import make_reporter
+    from seegrad.rundir import RunWriter, new_path
+    from seegrad.train import Pipeline, train
+
+    config, parts = launch.config, Parts(launch.config)
+    if not save and (launch.continues or launch.path is not None):
+        raise UsageError(f"--no-save writes nothing, but {launch.path} is named as the run directory; leave out one of the two")
+    if launch.continues and (finished := _finished(launch.path)):
+        print(finished)
+        return 0
+    if ":" not in config.algorithm.loss and config.algorithm.loss not in registry.names("loss"):
+        registry.load("loss", config.algorithm.loss)  # raises; a loss that exists is loaded by the backend, because it may need torch
+    examples = parts.examples(config.data.train_split)
+    held_out = parts.examples(config.eval.split) if config.eval.every else ()
+    renderer, rewards, advantage = parts.renderer, parts.rewards, parts.advantage
+    run: RunWriter | None = None
+    try:
+        if launch.continues and launch.path is not None:
+            run = RunWriter.resume(launch.path)
+        policy = parts.backend.create(config.model, seed=config.seed)
+        if save and run is None:
+            run = RunWriter.create(launch.path or new_path(config.name), config)
+        pipeline = Pipeline(policy, renderer, rewards, advantage, examples, held_out, exact=parts.exact)
+        outcome = train(pipeline, config, run, make_reporter(), show_samples=show_samples)
+    finally:
+        if run is not None:
+            run.close()
+        parts.close()
+    if run is not None:
+        print(f"{outcome.state} after step {outcome.step}: {run.path}")
+        print(f"continue: seegrad train --resume {run.path}" if outcome.state == "interrupted" else f"evaluate: seegrad eval {run.path}")
+    return 0 if outcome.state == "finished" else 130
+
+
+def _finished(path: Path | None) -> str | None:
+    """A sentence when the run has nothing left to do and its last checkpoint is whole."""
+    from seegrad.rundir import RunDir
+
+    if path is None:
+        return None
+    run = RunDir.open(path)
+    status, checkpoints = run.status(), run.checkpoints()
+    whole = bool(checkpoints) and checkpoints[-1].step >= status.steps and checkpoints[-1].damage() is None
+    return f"{path} is finished ({status.step} steps); evaluate: seegrad eval {path}" if status.state == "finished" and whole else None
+
+
+def first_difference(old: Config, new: Config) -> str | None:
+    """The first setting in which two configs differ, as `key: old → new`, or None. `out` does not count."""
+    flat_old, flat_new = _flat(old), _flat(new)
+    for key in [*flat_old, *(key for key in flat_new if key not in flat_old)]:
+        if key != "out" and flat_old.get(key) != flat_new.get(key):
+            return f"{key}: {flat_old.get(key)!r} → {flat_new.get(key)!r}"
+    return None
+
+
+def _flat(config: Config) -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for key, value in config.model_dump().items():
+        if isinstance(value, dict):
+            flat.update({f"{key}.{inner}": item for inner, item in value.items()})
+        else:
+            flat[key] = value
+    return flat
