@@ -221,11 +221,8 @@ def _greedy_curve(source: Source) -> list[tuple[int, float]]:
     """Greedy accuracy (0 to 1) by step, from the list of items that was evaluated at the most steps; empty with fewer than three."""
     groups = [{result.version: result for result in group if result.graded} for group in _groups(source.evals)]
     longest = max(groups, key=len)
-    return (
-        [(step, sum(item.correct for item in result.graded) / len(result.graded)) for step, result in sorted(longest.items())]
-        if len(longest) > 2
-        else []
-    )
+    points = [(step, [item.correct for item in result.graded]) for step, result in sorted(longest.items())]
+    return [(step, sum(hits) / len(hits)) for step, hits in points] if len(points) > 2 else []
 
 
 def _bullets(lines: Sequence[str]) -> str:
