@@ -22,11 +22,11 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache, GenerationConfig
-from transformers.cache_utils import DynamicLayer
 
 from seegrad.errors import BackendError, SamplerError, nearest
 from seegrad.families.base import Family
 from seegrad.families.folder import marker_ids
+from seegrad.models.shared_attention import SharedCache, layer_states
 from seegrad.types import ImageChunk, ModelInput, TextChunk
 
 _LOGIT_CELLS = 1 << 25  # logits held at once by log_probs: 128 MiB of float32
@@ -86,46 +86,13 @@ def repeat_rows(counts: Sequence[int], device: torch.device) -> Tensor:
 
 def select_rows(cache: DynamicCache, rows: Tensor) -> DynamicCache:
     """A new cache of the rows `rows`; gradients flow to the old one."""
-    return DynamicCache([(layer.keys.index_select(0, rows), layer.values.index_select(0, rows)) for layer in cache.layers])
-
-
-def preallocate(cache: DynamicCache, rows: Tensor, extra: int) -> DynamicCache:
-    """A copy of the rows `rows` with room for `extra` more positions, so that each new token is written in place. For generation only: no gradients."""
-    roomy = DynamicCache()
-    roomy.layers = [_RoomyLayer(layer.keys, layer.values, rows, extra) for layer in cache.layers]
-    return roomy
-
-
-class _RoomyLayer(DynamicLayer):  # type: ignore[misc]
-    """A cache layer that owns a longer buffer; `keys` and `values` are views of its filled part."""
-
-    def __init__(self, keys: Tensor, values: Tensor, rows: Tensor, extra: int) -> None:
-        super().__init__()
-        self.lazy_initialization(keys, values)
-        _, heads, self._filled, _ = keys.shape
-        self._buffers = [part.new_empty(len(rows), heads, self._filled + extra, part.shape[-1]) for part in (keys, values)]
-        for buffer, part in zip(self._buffers, (keys, values), strict=True):
-            buffer[:, :, : self._filled] = part[rows]
-        self._show()
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        start, self._filled = self._filled, self._filled + key_states.shape[-2]
-        for buffer, part in zip(self._buffers, (key_states, value_states), strict=True):
-            buffer[:, :, start : self._filled] = part
-        self._show()
-        return self.keys, self.values
-
-    def batch_select_indices(self, indices: Tensor) -> None:
-        self._buffers = [buffer[indices] for buffer in self._buffers]
-        self._show()
-
-    def _show(self) -> None:
-        self.keys, self.values = (buffer[:, :, : self._filled] for buffer in self._buffers)
+    return DynamicCache([(keys.index_select(0, rows), values.index_select(0, rows)) for keys, values in layer_states(cache)])
 
 
 class VLM(ABC):
-    """One loaded model. `hf` is the transformers model (an adapter may be injected into it in place); `banned_ids` are the marker ids that are never sampled.
+    """One loaded model. `hf` is the transformers model (an adapter may be injected into it in place).
 
+    `banned_ids` are the marker ids that are never sampled, `eos_ids` those that always end a completion.
     `vision_frozen` says that the vision tower's weights never change, so that features may be kept in `image_store` (None: computed each time).
     """
 
@@ -179,6 +146,10 @@ class VLM(ABC):
         `mask_BL` is True at real positions, those of this call included (right padding is allowed; None: all are real); `start_B` is the rotary
         position of each row's first new token.
         """
+
+    @abstractmethod
+    def extend_shared(self, cache: SharedCache, tokens_B: Tensor, position_B: Tensor) -> Tensor:
+        """One more token of each row that continues a shared prompt; returns hidden_BH and appends to the cache. For generation only."""
 
     # What all families share.
 

@@ -19,6 +19,7 @@ from seegrad.errors import BackendError, DataError
 from seegrad.families.base import Family
 from seegrad.images import content_hash
 from seegrad.models.base import VLM, Prefix, causal_mask, check_count
+from seegrad.models.shared_attention import IMPLEMENTATION, SharedCache
 from seegrad.types import ImageChunk, Ints, ModelInput, TextChunk
 
 _PATCHES_PER_CALL = 1 << 14  # patches that the vision tower sees at once
@@ -28,9 +29,11 @@ def load(folder: Path, family: Family, dtype: torch.dtype, device: torch.device)
     """The model of a folder whose config says `qwen3_vl`."""
     config = AutoConfig.from_pretrained(str(folder))
     if config.model_type != "qwen3_vl":
-        raise BackendError(f"{folder}: config.json says model_type {config.model_type!r}, expected 'qwen3_vl'; choose the family that fits the folder")
+        raise BackendError(f"{folder}: config.json says model_type {config.model_type!r}, expected 'qwen3_vl'")
     disable_progress_bar()  # a few files load in a moment; the run has its own progress display
-    hf: nn.Module = Qwen3VLForConditionalGeneration.from_pretrained(str(folder), dtype=dtype, attn_implementation="sdpa")
+    hf: nn.Module = Qwen3VLForConditionalGeneration.from_pretrained(
+        str(folder), dtype=dtype, attn_implementation={"text_config": IMPLEMENTATION, "vision_config": "sdpa"}
+    )
     processor = AutoImageProcessor.from_pretrained(str(folder), backend="pil")
     return Qwen3VL(hf.to(device), folder, family, processor)
 
@@ -41,6 +44,7 @@ class Qwen3VL(VLM):
     def __init__(self, hf: nn.Module, folder: Path, family: Family, processor: Any) -> None:
         super().__init__(hf, folder, family)
         self.processor = processor
+        self._no_mask = torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=self.device)
         self.merge_size = int(self.hf.config.vision_config.spatial_merge_size)
 
     @property
@@ -97,6 +101,19 @@ class Qwen3VL(VLM):
         hidden_BTH: Tensor = outputs.last_hidden_state
         return hidden_BTH
 
+    def extend_shared(self, cache: SharedCache, tokens_B: Tensor, position_B: Tensor) -> Tensor:
+        language = self.hf.model.language_model
+        outputs = language(
+            inputs_embeds=language.embed_tokens(tokens_B)[:, None],
+            position_ids=position_B[None, :, None].expand(3, -1, -1),
+            attention_mask=self._no_mask,  # the shared attention keeps its own
+            cache=cache.own,
+            use_cache=True,
+            shared=cache,
+        )
+        hidden_BH: Tensor = outputs.last_hidden_state[:, 0]
+        return hidden_BH
+
     @property
     def _attention(self) -> str:
         return str(self.hf.config.text_config._attn_implementation)
@@ -109,7 +126,10 @@ class Qwen3VL(VLM):
         for row, item in enumerate(inputs_P):
             runs, position = [], 0
             for chunk in item.chunks:
-                run_3T, position = text_positions(len(chunk), position) if isinstance(chunk, TextChunk) else image_positions(*grids[next(remaining)], position)
+                if isinstance(chunk, TextChunk):
+                    run_3T, position = text_positions(len(chunk), position)
+                else:
+                    run_3T, position = image_positions(*grids[next(remaining)], position)
                 runs.append(run_3T)
             positions_3PT[:, row, width - len(item) :] = np.concatenate(runs, axis=1)
             next_position_P[row] = position
@@ -173,11 +193,8 @@ def image_positions(rows: int, columns: int, start: int) -> tuple[Ints, int]:
 
 
 def _as_outputs(features: Sequence[tuple[Tensor, ...]]) -> BaseModelOutputWithDeepstackFeatures:
-    levels = len(features[0]) - 1
-    return BaseModelOutputWithDeepstackFeatures(
-        pooler_output=tuple(item[0] for item in features),
-        deepstack_features=[tuple(item[1 + level] for item in features) for level in range(levels)],
-    )
+    levels: list[Any] = [tuple(item[level] for item in features) for level in range(len(features[0]))]
+    return BaseModelOutputWithDeepstackFeatures(pooler_output=levels[0], deepstack_features=levels[1:])
 
 
 def _batches(pixels: dict[str, tuple[Tensor, Tensor]]) -> list[list[str]]:

@@ -20,8 +20,9 @@ import torch
 from torch import Tensor
 
 from seegrad.backends.local.step import forward_logprobs
-from seegrad.errors import SamplerError
-from seegrad.models.base import VLM, preallocate, repeat_rows
+from seegrad.errors import BackendError, SamplerError
+from seegrad.models.base import VLM, repeat_rows
+from seegrad.models.shared_attention import SharedCache
 from seegrad.types import Completion, Datum, Floats, ModelInput, SamplingParams, StopReason, TextChunk
 
 _BLOCK = 64  # vocabulary entries summed together in the first stage of the inverse cumulative distribution
@@ -44,7 +45,9 @@ class LiveWeights:
 class LocalSampler:
     """The `Sampler` of the local backend: `vlm` under the weights of `weights`, which stand behind `version` optimizer steps."""
 
-    def __init__(self, vlm: VLM, version: int = 0, weights: WeightsView | None = None, *, max_sample_batch: int = 256, max_train_tokens: int = 16384) -> None:
+    def __init__(
+        self, vlm: VLM, version: int = 0, weights: WeightsView | None = None, *, max_sample_batch: int = 256, max_train_tokens: int = 16384
+    ) -> None:
         self._vlm = vlm
         self._version = version
         self._weights: WeightsView = weights if weights is not None else LiveWeights()
@@ -55,17 +58,18 @@ class LocalSampler:
     def version(self) -> int:
         return self._version
 
-    def sample(self, prompts_P: Sequence[ModelInput], params: SamplingParams, num_samples: int = 1, *, seeds_P: Sequence[int] | None = None) -> list[list[Completion]]:
+    def sample(
+        self, prompts_P: Sequence[ModelInput], params: SamplingParams, num_samples: int = 1, *, seeds_P: Sequence[int] | None = None
+    ) -> list[list[Completion]]:
         """As in `Sampler.sample`. At most `max_sample_batch` rows decode together; a prompt's samples share a batch unless they alone exceed it."""
         seeds = [params.seed] * len(prompts_P) if seeds_P is None else list(seeds_P)
         self._check(prompts_P, params, num_samples, seeds)
         results: list[list[Completion]] = [[] for _ in prompts_P]
         with self._weights.active(), torch.inference_mode():
             for batch in _batches([len(prompt) for prompt in prompts_P], num_samples, self._max_sample_batch):
-                uniforms_BT = np.stack(
-                    [uniforms(prompts_P[part.prompt], seeds[part.prompt], g, params.max_tokens) for part in batch for g in range(part.first, part.last)]
-                )
-                completions = iter(self._decode([prompts_P[part.prompt] for part in batch], [part.last - part.first for part in batch], uniforms_BT, params))
+                prompts = [prompts_P[part.prompt] for part in batch]
+                streams = [uniforms(prompts_P[p.prompt], seeds[p.prompt], g, params.max_tokens) for p in batch for g in range(p.first, p.last)]
+                completions = iter(self._decode(prompts, [part.last - part.first for part in batch], np.stack(streams), params))
                 for part in batch:
                     results[part.prompt] += [next(completions) for _ in range(part.first, part.last)]
         return results
@@ -96,10 +100,7 @@ class LocalSampler:
         prefix = vlm.prefill(prompts_P)
         rows = repeat_rows(counts_P, device)  # prompt of each row still in the batch
         logits_BV = vlm.logits(prefix.last_PH, params.temperature).index_select(0, rows)
-        cache = preallocate(prefix.cache, rows, params.max_tokens)
-        # None when nothing is padded: attention is then cheaper.
-        mask_BL = None if bool(prefix.mask_PT.all()) else torch.nn.functional.pad(prefix.mask_PT, (0, params.max_tokens), value=True).index_select(0, rows)
-        width = prefix.mask_PT.shape[1]
+        cache = SharedCache(prefix.cache, prefix.mask_PT, counts_P)
         position_B = prefix.next_position_P.index_select(0, rows)
         draws_BT = torch.from_numpy(uniforms_BT).to(device)
 
@@ -119,11 +120,8 @@ class LocalSampler:
             if (len(alive) - num_running) * _COMPACT >= len(alive):
                 keep = running_B.nonzero()[:, 0]
                 alive, token_B, position_B, draws_BT = alive[keep], token_B[keep], position_B[keep], draws_BT[keep]
-                mask_BL = None if mask_BL is None else mask_BL[keep]
-                cache.batch_select_indices(keep)
-            seen_BL = None if mask_BL is None else mask_BL[:, : width + step + 1]
-            hidden_BTH = vlm.extend(cache, token_B[:, None], seen_BL, position_B + step)
-            logits_BV = vlm.logits(hidden_BTH[:, -1], params.temperature)
+                cache.select(keep)
+            logits_BV = vlm.logits(vlm.extend_shared(cache, token_B, position_B + step), params.temperature)
         return finish.completions(tokens_BT, logprobs_BT)
 
 
@@ -152,6 +150,9 @@ class _Finish:
         return after_B == 0
 
     def completions(self, tokens_BT: Tensor, logprobs_BT: Tensor) -> list[Completion]:
+        """What every row said up to its end. Raises BackendError when the model's numbers are not finite."""
+        if not bool(torch.isfinite(logprobs_BT).all()):
+            raise BackendError("the model's logits are not finite, so nothing can be sampled; the weights are damaged or training has diverged")
         lengths = self._length_B.tolist()
         reasons: list[StopReason] = ["stop" if length else "length" for length in lengths]
         all_tokens = tokens_BT.tolist()
@@ -168,7 +169,8 @@ class _Finish:
 def choose(logits_BV: Tensor, uniform_B: Tensor, params: SamplingParams) -> tuple[Tensor, Tensor]:
     """(token_B, logprob_B) from scaled logits by inverting the cumulative distribution at `uniform_B` in [0, 1).
 
-    The logprob is that of the whole distribution; top-k and then top-p (on what top-k left) only limit what may be drawn. Temperature 0 takes the largest.
+    The logprob is that of the whole distribution; top-k and then top-p (on what top-k left) only limit what may be drawn. Temperature 0 takes
+    the largest.
     """
     largest_B1 = logits_BV.amax(-1, keepdim=True)
     weights_BV = (logits_BV - largest_B1).exp_()
@@ -213,7 +215,10 @@ def _invert(weights_BK: Tensor, target_B: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def uniforms(prompt: ModelInput, seed: int, sample: int, count: int) -> np.ndarray:
-    """`count` float64 uniforms in [0, 1) of one row: a Philox stream keyed by prompt content, seed and sample index. A longer stream starts the same."""
+    """`count` float64 uniforms in [0, 1) of one row: a Philox stream keyed by prompt content, seed and sample index.
+
+    A longer stream starts with the shorter one.
+    """
     digest = hashlib.sha256()
     for chunk in prompt.chunks:
         content = np.asarray(chunk.tokens, np.int64).tobytes() if isinstance(chunk, TextChunk) else hashlib.sha256(chunk.data).digest()
