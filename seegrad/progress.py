@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, Self, TextIO
 
 from seegrad.types import Group
@@ -99,21 +99,25 @@ class LineReporter:
 
 
 class BarReporter:
-    """A bar that stays at the bottom; notes scroll above it."""
+    """The numbers and a bar that stay at the bottom; notes scroll above them."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.text import Text
+
+        class Bar(Progress):
+            """A row of numbers (wrapped on a narrow terminal) over the bar."""
+
+            def get_renderables(self) -> Iterator[Any]:
+                for task in self.tasks:
+                    yield Text(task.fields["numbers"])
+                yield self.make_tasks_table(self.tasks)
 
         self._console = Console(file=stream, highlight=False)
-        columns = (
-            TextColumn("step"),
-            MofNCompleteColumn(),
-            BarColumn(bar_width=20),
-            TextColumn("{task.fields[numbers]}"),
-            TextColumn("left {task.fields[left]}"),
+        self._bar = Bar(
+            TextColumn("step"), MofNCompleteColumn(), BarColumn(bar_width=30), TextColumn("left {task.fields[left]}"), console=self._console
         )
-        self._bar = Progress(*columns, console=self._console)
         self._task: Any = None
         self._steps = 0
         self._remaining = Remaining()

@@ -9,7 +9,7 @@ same run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from seegrad.backends.base import Policy
@@ -19,12 +19,10 @@ from seegrad.config import Config
 from seegrad.evaluate import evaluate, write_images
 from seegrad.metrics import Stopwatch, check_on_policy, largest_deviation, rollout_metrics, trainer_metrics
 from seegrad.progress import Reporter
-from seegrad.renderers.chat import ChatRenderer
-from seegrad.rewards.base import Rewards
-from seegrad.rollout import collect
+from seegrad.rollout import AdvantageFunction, Grader, Renderer, collect
 from seegrad.rundir import RunWriter, State, TokenTrace
 from seegrad.schedule import adam_params, question_positions, sampling_seeds
-from seegrad.types import Datum, Example, Floats, Group, LossSpec, SamplingParams, StepOutput
+from seegrad.types import Datum, Example, Group, LossSpec, SamplingParams, StepOutput
 from seegrad.watch import Watch
 
 HELD_OUT = ("accuracy", "format_rate", "accuracy_given_parsable", "truncated_fraction", "mean_length", "reward")  # of EvalResult.summary
@@ -36,9 +34,9 @@ class Pipeline:
     `algorithm.on_policy_tolerance`."""
 
     policy: Policy
-    renderer: ChatRenderer
-    rewards: Rewards
-    advantage: Callable[[Floats], Floats]
+    renderer: Renderer
+    rewards: Grader
+    advantage: AdvantageFunction
     examples: Sequence[Example]
     eval_examples: Sequence[Example] = field(default=())
     exact: bool = False
@@ -109,7 +107,7 @@ def restore(policy: Policy, run: RunWriter, reporter: Reporter) -> int:
     return step
 
 
-def sampling_params(config: Config, renderer: ChatRenderer) -> SamplingParams:
+def sampling_params(config: Config, renderer: Renderer) -> SamplingParams:
     """How the rollouts of a run are sampled; seeds come per question."""
     rollout = config.rollout
     return SamplingParams(rollout.max_tokens, rollout.temperature, rollout.top_p, rollout.top_k, rollout.stop, renderer.stop_token_ids)
