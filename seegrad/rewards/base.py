@@ -67,9 +67,12 @@ class Rewards:
         scores = {name: verdict.value if isinstance(verdict, Score) else verdict for name, verdict in verdicts.items()}
         scores = {name: float(value) for name, value in scores.items()}
         parsed, correct = self._opinion(verdicts, scores, text)
+        reward = sum(self.parts[name] * value for name, value in scores.items())
+        if not math.isfinite(reward):
+            errors.append(f"the weighted sum of {scores} is not a finite number (sample {example.id!r})")
         if errors:
             return Grade(scores, 0.0, parsed, False, "; ".join(errors))
-        return Grade(scores, math.fsum(self.parts[name] * value for name, value in scores.items()), parsed, correct, None)
+        return Grade(scores, reward, parsed, correct, None)
 
     def _opinion(self, verdicts: Mapping[str, Score | float], scores: Mapping[str, float], text: str) -> tuple[str | None, bool]:
         opinions = [verdict for verdict in verdicts.values() if isinstance(verdict, Score)]
