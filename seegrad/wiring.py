@@ -56,7 +56,9 @@ class Parts:
     @property
     def exact(self) -> bool:
         """Whether trainer and sampler compute in float32 on this machine's CPU: then fresh samples must be on-policy to rounding."""
-        return self.config.model.dtype == "float32" and "exact" in self.backend.capabilities
+        model = self.config.model
+        on_cpu = model.device == "cpu" or (model.device == "auto" and "cuda" not in self.backend.capabilities)
+        return model.backend.startswith("local") and model.dtype == "float32" and on_cpu
 
     def close(self) -> None:
         """Give the backend back, if one was opened."""
