@@ -31,7 +31,8 @@ class LocalBackend:
 
     @property
     def capabilities(self) -> frozenset[str]:
-        return frozenset({"sample", "train", "lora", "full", "vision", "custom_loss"})
+        cuda = {"cuda"} if torch.cuda.is_available() else set[str]()
+        return frozenset({"sample", "train", "lora", "full", "vision", "custom_loss"} | cuda)
 
     def create(self, model: ModelConfig, *, seed: int = 0) -> Policy:
         """As in `Backend.create`. Raises BackendError in one line when the model cannot be loaded."""
