@@ -106,9 +106,10 @@ class ChatRenderer:
         if not text:
             return []
         try:
-            return list(self._text_tokenizer.encode(text, add_special_tokens=False).ids)
+            text.encode("utf-8")
         except UnicodeEncodeError as error:
             raise DataError(f"the text has half a character (U+{ord(text[error.start]):04X}); expected valid Unicode") from None
+        return list(self._text_tokenizer.encode(text, add_special_tokens=False).ids)
 
     def _image_chunk(self, data: bytes) -> ImageChunk:
         width, height = images.size(data)
