@@ -137,7 +137,7 @@ def marker_counts(ids: Sequence[int]) -> dict[str, int]:
 
 def round_trip(text: str, system: str = "") -> None:
     """The ids decode to the template around the very text, and hold the markers that a harmless question has, no more."""
-    renderer = ChatRenderer(FOLDER, system_prompt=system)
+    renderer = bundled(system=system)
     model_input = renderer.render(question(text, SMALL))
     ids = [token for chunk in model_input.chunks for token in (chunk.tokens if isinstance(chunk, TextChunk) else (renderer.placeholder_id,))]
     system_part = f"<|im_start|>system\n{system}<|im_end|>\n" if system else ""
@@ -171,7 +171,7 @@ def test_a_marker_in_the_users_text_stays_text(marker: str) -> None:
 def test_any_mixture_of_markers_round_trips(pieces: list[str]) -> None:
     text = "".join(pieces)
     if "<image>" not in text:
-        round_trip(text, system=text[::-1].replace("\0", ""))
+        round_trip(text)
 
 
 def test_the_round_trip_notices_a_marker_that_came_through() -> None:
