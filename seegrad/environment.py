@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 from collections.abc import Mapping
+from functools import cache
 from importlib import metadata
 from typing import Any
 
@@ -35,6 +36,7 @@ def changed_versions(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {before.get(name) or 'absent'} → {after.get(name) or 'absent'}" for name in names)
 
 
+@cache
 def _version(package: str) -> str | None:
     try:
         return metadata.version(package)
