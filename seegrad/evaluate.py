@@ -165,7 +165,8 @@ def evaluate(
     if len(failed) == total:
         raise RewardError(f"evaluation {name!r}: none of {total} items could be graded; the first: {failed[0].error}")
     seconds = time.perf_counter() - start
-    return EvalResult(name, tuple(items), seconds, sampler.version if version is None else version, dataset, split, model, asdict(params))
+    settings = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(params).items()}
+    return EvalResult(name, tuple(items), seconds, sampler.version if version is None else version, dataset, split, model, settings)
 
 
 def write_images(examples: Sequence[Example], folder: Path) -> int:

@@ -37,7 +37,7 @@ def name_models(a: EvalResult, b: EvalResult) -> Names:
     """Base and trained when that is what they are, else A and B with their labels."""
     if a.version == 0 and b.version > 0:
         return Names("base", "trained", "the base model", "the trained model")
-    label_a, label_b = (f"{result.model or result.name}{f' (step {result.version})' if result.version else ''}" for result in (a, b))
+    label_a, label_b = (f"{result.model or result.name}{f', step {result.version}' if result.version else ''}" for result in (a, b))
     return Names("A", "B", f"model A ({label_a})", f"model B ({label_b})")
 
 
