@@ -64,7 +64,7 @@ class Row:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what is missing, print the table; 1 when a run failed, 0 otherwise."""
+    """Run what is missing, print the table; 1 when a run failed, 130 after Ctrl-C, else 0."""
     parser = argparse.ArgumentParser(prog="python -m bench.learning", description="Base and trained model on the same items, for recipes and seeds.")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings that replace the recipes', e.g. steps=50")
     parser.add_argument("--recipes", nargs="+", default=list(RECIPES), metavar="RECIPE", help="recipe names (default: %(default)s)")
@@ -85,7 +85,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         overrides=(*(QUICK if given.quick else ()), *given.overrides),
         num_threads=max(1, (os.cpu_count() or 1) // given.jobs),
     )
-    failures = run(plan, given.jobs)
+    try:
+        failures = run(plan, given.jobs)
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on from here", file=sys.stderr)
+        return 130
     try:
         rows = collect(plan)
         text = render(rows, plan.num_items)
@@ -105,12 +109,13 @@ def run(plan: Plan, jobs: int) -> list[str]:
     """Base evaluations first, then the seeds; returns one line per step that failed. What exists is kept."""
     bases = [lambda recipe=recipe: measure_base(plan, recipe) for recipe in plan.recipes]
     seeds = [lambda recipe=recipe, seed=seed: measure_seed(plan, recipe, seed) for seed in plan.seeds for recipe in plan.recipes]
-    failures = []
-    with ThreadPoolExecutor(jobs) as pool:
+    failures: list[str] = []
+    pool = ThreadPoolExecutor(jobs)
+    try:
         for stage in (bases, seeds):
-            for failure in pool.map(_caught, stage):
-                if failure is not None:
-                    failures.append(failure)
+            failures += [failure for failure in pool.map(_caught, stage) if failure is not None]
+    finally:
+        pool.shutdown(cancel_futures=True)  # after Ctrl-C nothing new starts; the commands that run have got the signal themselves and end cleanly
     return failures
 
 
