@@ -1,0 +1,288 @@
+"""A run's settings: one frozen tree, most used first. A recipe is a TOML file of these sections; `section.key=value` overrides it.
+
+    Config
+    ├── (top)       task name, steps, seed, out
+    ├── model       which weights, what trains
+    ├── data        which rows
+    ├── rollout     how many questions, attempts and tokens
+    ├── reward      which graders, with which weights
+    ├── algorithm   advantage, loss, KL
+    ├── optimizer   Adam and the learning-rate schedule
+    ├── eval        when, on what
+    └── save        how often checkpoints are written
+
+Unknown keys are errors that name the nearest key. `resolved_toml` is written to the run directory and is enough to run again.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from seegrad.errors import UsageError, nearest
+
+
+class Section(BaseModel):
+    """A frozen table that refuses unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class ModelConfig(Section):
+    """Which weights, and what of them trains."""
+
+    base: str = "tiny"  # a hub id, a folder, or `tiny` (bundled)
+    backend: str = "local:"  # local: · later ray: trio: tinker:
+    train: Literal["lora", "full"] = "lora"
+    train_vision: bool = False  # the vision tower (and its merger) trains too
+    lora_rank: int = Field(32, ge=1)
+    lora_alpha: float | None = None  # None: equal to the rank (scaling 1)
+    lora_targets: tuple[str, ...] = ()  # module names; empty: every linear layer of the language model
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    device: str = "auto"  # auto: cuda when there is one, else cpu
+    enable_thinking: bool = False  # passed to the chat template
+    max_sample_batch: int = Field(256, ge=1)  # rows decoded together
+    max_train_tokens: int = Field(16384, ge=1)  # padded tokens in one micro-batch
+
+
+class DataConfig(Section):
+    """Which rows."""
+
+    name: str = "count"  # a registered data set or `file.py:function`
+    train_split: str = "train"
+    language: Literal["zh", "en", "both"] = "both"
+    blank_images: bool = False  # every picture white: the blind baseline
+    system_prompt: str = ""
+
+
+class RolloutConfig(Section):
+    """What is sampled in a step."""
+
+    questions_per_step: int = Field(32, ge=1)
+    group_size: int = Field(8, ge=2)
+    max_tokens: int = Field(64, ge=1)
+    temperature: float = Field(1.0, gt=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+    top_k: int = Field(0, ge=0)
+    stop: tuple[str, ...] = ()
+
+
+class RewardConfig(Section):
+    """Reward parts and their weights. A part is a registered reward or `file.py:function`; the sum is the reward."""
+
+    parts: dict[str, float] = Field(default_factory=lambda: {"count": 1.0})
+
+
+class AlgorithmConfig(Section):
+    """From rewards to a gradient."""
+
+    advantage: str = "mean"
+    loss: str = "importance_sampling"
+    loss_config: dict[str, float] = Field(default_factory=dict)
+    reduction: Literal["sum", "token_mean", "sequence_mean"] = "token_mean"
+    kl_coef: float = Field(0.0, ge=0)  # weight of the k3 KL to the reference in the loss
+    on_policy_tolerance: float = Field(1e-4, gt=0)  # float32 CPU: largest |trainer − sampler| logprob on fresh samples
+
+
+class OptimizerConfig(Section):
+    """Adam and its schedule."""
+
+    learning_rate: float = Field(1e-4, gt=0)
+    vision_learning_rate: float | None = Field(None, gt=0)  # None: the same as learning_rate
+    schedule: Literal["constant", "cosine", "linear"] = "constant"
+    warmup_steps: int = Field(0, ge=0)
+    beta1: float = Field(0.9, ge=0, lt=1)
+    beta2: float = Field(0.95, ge=0, lt=1)
+    eps: float = Field(1e-8, gt=0)
+    weight_decay: float = Field(0.0, ge=0)
+    grad_clip_norm: float = Field(1.0, ge=0)  # 0: off
+
+
+class EvalConfig(Section):
+    """Greedy evaluation."""
+
+    every: int = Field(0, ge=0)  # steps between evaluations while training; 0: none
+    split: str = "dev"
+    num_items: int = Field(200, ge=1)
+    batch_size: int = Field(128, ge=1)
+    max_tokens: int | None = Field(None, ge=1)  # None: as in rollout
+
+
+class SaveConfig(Section):
+    """Checkpoints: sampler weights and full training state."""
+
+    every: int = Field(25, ge=0)  # steps; 0: only at the end
+    keep: int = Field(2, ge=1)  # newest full states that are kept (weights for inference are all kept)
+
+
+class Config(Section):
+    """One run. Defaults run on a laptop."""
+
+    name: str = "count"
+    steps: int = Field(100, ge=1)
+    seed: int = Field(0, ge=0)
+    out: str = ""  # run directory; empty: runs/<name>-<date>-<number>
+    model: ModelConfig = ModelConfig()
+    data: DataConfig = DataConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    reward: RewardConfig = RewardConfig()
+    algorithm: AlgorithmConfig = AlgorithmConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    eval: EvalConfig = EvalConfig()
+    save: SaveConfig = SaveConfig()
+
+
+def recipe_names() -> list[str]:
+    """Names of the recipes in the package, sorted."""
+    folder = resources.files("seegrad") / "recipes"
+    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+
+
+def load_config(recipe: str, overrides: Iterable[str] = ()) -> Config:
+    """The config of a recipe name or TOML file with `key=value` overrides. Raises UsageError in one line.
+
+    >>> load_config("count", ["steps=3"]).steps
+    3
+    """
+    tree = _read_recipe(recipe)
+    for override in overrides:
+        _apply(tree, override)
+    return from_tree(tree, recipe)
+
+
+def from_tree(tree: Mapping[str, Any], source: str) -> Config:
+    """Validate a nested mapping; `source` names where it came from in the error."""
+    try:
+        return Config.model_validate(tree)
+    except ValidationError as error:
+        first = error.errors()[0]
+        path = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            raise UsageError(f"{source}: unknown key {path!r}{_nearest_key(path)}") from None
+        raise UsageError(f"{source}: {path}: {first['msg']} (given {first.get('input')!r})") from None
+
+
+def resolved_toml(config: Config) -> str:
+    """The whole tree as TOML, every value written out; `None` values are left out (their default is None)."""
+    lines: list[str] = []
+    sections = []
+    for key, value in config.model_dump().items():
+        if isinstance(value, dict):
+            sections.append((key, value))
+        else:
+            lines.append(f"{key} = {_toml_value(value)}")
+    for name, table in sections:
+        lines += ["", f"[{name}]"]
+        lines += [f"{key} = {_toml_value(value)}" for key, value in table.items() if value is not None]
+    return "\n".join(lines) + "\n"
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        return _toml_text(value)
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{_toml_text(key)} = {_toml_value(item)}" for key, item in value.items()) + " }"
+    return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+
+
+def _toml_text(text: str) -> str:
+    """JSON's escapes are TOML's too, but TOML also wants the delete character escaped."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _read_recipe(recipe: str) -> dict[str, Any]:
+    path = Path(recipe)
+    if recipe in recipe_names():
+        text = (resources.files("seegrad") / "recipes" / f"{recipe}.toml").read_text(encoding="utf-8")
+    elif path.suffix == ".toml" or path.is_file():
+        text = _read_file(path)
+    else:
+        raise UsageError(f"no recipe {recipe!r}{nearest(recipe, recipe_names())}; or give a path ending in .toml")
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{recipe}: not valid TOML: {error}") from None
+
+
+def _read_file(path: Path) -> str:
+    if not path.is_file():
+        raise UsageError(f"recipe file {str(path)!r} does not exist; recipes in the package: {', '.join(recipe_names())}")
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read as UTF-8 text: {error}") from None
+
+
+def _apply(tree: dict[str, Any], override: str) -> None:
+    key, found, raw = override.partition("=")
+    key = key.strip()
+    if not found or not key:
+        raise UsageError(f"override {override!r} is not key=value; for example: steps=50 optimizer.learning_rate=1e-5")
+    *parents, leaf = _split_key(key)
+    node = tree
+    for part in parents:
+        child = node.setdefault(part, {})
+        if not isinstance(child, dict):
+            raise UsageError(f"override {override!r}: {part!r} is a value, not a section")
+        node = child
+    node[leaf] = raw.strip() if _is_text(key) and not raw.strip().startswith(('"', "'")) else _parse_value(raw.strip())
+
+
+def _is_text(key: str) -> bool:
+    """True for a setting that is a string: `out=2024-01-01` is a folder, not a date."""
+    section, _, leaf = key.rpartition(".")
+    owner = Config.model_fields[section].annotation if section in Config.model_fields else Config
+    fields = getattr(owner, "model_fields", {}) if section in ("", *Config.model_fields) else {}
+    return leaf in fields and fields[leaf].annotation is str
+
+
+def _split_key(key: str) -> list[str]:
+    """`reward.parts.my/file.py:f` keeps the address in one piece: at most three parts."""
+    return key.split(".", 2) if key.startswith("reward.parts.") else key.split(".")
+
+
+def _parse_value(raw: str) -> Any:
+    """TOML's own reading where it has one (numbers, booleans, lists, tables), else a plain string."""
+    try:
+        return tomllib.loads(f"value = {raw}")["value"]
+    except tomllib.TOMLDecodeError:
+        return raw
+
+
+def _all_keys() -> list[str]:
+    keys: list[str] = []
+    for name, info in Config.model_fields.items():
+        section = info.annotation
+        if isinstance(section, type) and issubclass(section, Section):
+            keys.extend(f"{name}.{inner}" for inner in section.model_fields)
+        keys.append(name)
+    return keys
+
+
+def _nearest_key(path: str) -> str:
+    """The nearest whole key; a bare leaf that exists in one section is named with its section."""
+    keys = _all_keys()
+    leaf = path.rsplit(".", 1)[-1]
+    same_leaf = [key for key in keys if key.rsplit(".", 1)[-1] == leaf]
+    if same_leaf:
+        return f"; did you mean {same_leaf[0]!r}?"
+    hint = nearest(path, keys)
+    return hint if "did you mean" in hint else _nearest_leaf(leaf, keys)
+
+
+def _nearest_leaf(leaf: str, keys: list[str]) -> str:
+    leaves = {key.rsplit(".", 1)[-1]: key for key in keys}
+    hint = nearest(leaf, leaves)
+    if "did you mean" in hint:
+        return f"; did you mean {leaves[hint.split(chr(39))[1]]!r}?"
+    return "; `seegrad train RECIPE --dry-run` prints every key"
