@@ -1,0 +1,372 @@
+"""Makes the bundled model: `python scripts/pretrain_tiny.py --out seegrad/assets/tiny`. Supervised, seeded, resumable (run the same command again).
+
+Three kinds of batch row, all labels true:
+  look-up   text only: the description is given, the model learns sums and option letters          (cheap, first)
+  caption   picture → the kind in every cell of the grid                                            (teaches the eye)
+  task      count, choice, ground in the habits of scripts/tiny_answers.py                           (what RL starts from)
+Pictures come from the `pretrain` split, which shares none with train, dev, test or ood.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from tiny_answers import answer_text, describe, pick_form, reason
+from tiny_tokenizer import write_tokenizer
+from tokenizers import Tokenizer
+from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+
+from seegrad.data.shapes import KINDS, LETTERS, QUESTIONS, SIZE, Scene, Task, ask, draw_scene, paint
+
+PATCH, MERGE, TEMPORAL = 8, 2, 2
+SIDE = SIZE // PATCH
+NUM_IMAGE_TOKENS = (SIDE // MERGE) ** 2
+CAPTION = {"zh": "描述图片的每一行。", "en": "Describe each row of the picture."}
+CELL = {"triangle": "T", "circle": "C", "square": "S", None: "-"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """`tokens` of the whole chat, the first trained position, and the picture (H, W, 3) or None."""
+
+    tokens: list[int]
+    train_from: int
+    picture: np.ndarray | None
+
+
+def model_config(tokenizer: Tokenizer) -> Qwen3VLConfig:
+    def token(text: str) -> int:
+        return tokenizer.token_to_id(text)
+
+    return Qwen3VLConfig(
+        text_config=dict(
+            vocab_size=math.ceil(tokenizer.get_vocab_size() / 64) * 64,
+            hidden_size=192,
+            intermediate_size=512,
+            num_hidden_layers=4,
+            num_attention_heads=6,
+            num_key_value_heads=6,
+            head_dim=32,
+            max_position_embeddings=4096,
+            rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [6, 5, 5], "mrope_interleaved": True},
+            tie_word_embeddings=True,
+            bos_token_id=token("<|endoftext|>"),
+            eos_token_id=token("<|im_end|>"),
+            pad_token_id=token("<|endoftext|>"),
+        ),
+        vision_config=dict(
+            depth=3,
+            hidden_size=128,
+            intermediate_size=320,
+            num_heads=4,
+            patch_size=PATCH,
+            spatial_merge_size=MERGE,
+            temporal_patch_size=TEMPORAL,
+            out_hidden_size=192,
+            num_position_embeddings=SIDE * SIDE,
+            deepstack_visual_indexes=[1],
+        ),
+        image_token_id=token("<|image_pad|>"),
+        video_token_id=token("<|video_pad|>"),
+        vision_start_token_id=token("<|vision_start|>"),
+        vision_end_token_id=token("<|vision_end|>"),
+        tie_word_embeddings=True,
+    )
+
+
+def write_folder_files(folder: Path) -> Tokenizer:
+    """Tokenizer, image processor and generation settings, as a hub model has them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = write_tokenizer(folder)
+    processor = {
+        "image_processor_type": "Qwen2VLImageProcessor",
+        "size": {"shortest_edge": 32 * 32, "longest_edge": 512 * 512},
+        "patch_size": PATCH,
+        "temporal_patch_size": TEMPORAL,
+        "merge_size": MERGE,
+        "image_mean": [0.5, 0.5, 0.5],
+        "image_std": [0.5, 0.5, 0.5],
+        "do_resize": True,
+        "do_rescale": True,
+        "do_normalize": True,
+        "do_convert_rgb": True,
+    }
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor, indent=2) + "\n", encoding="utf-8")
+    ends = [tokenizer.token_to_id(text) for text in ("<|im_end|>", "<|endoftext|>")]
+    generation = {"eos_token_id": ends, "pad_token_id": ends[1], "do_sample": True, "temperature": 1.0}
+    (folder / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n", encoding="utf-8")
+    return tokenizer
+
+
+class Rows:
+    """Draws training rows; row i of batch b depends on (seed, b, i) only."""
+
+    def __init__(self, tokenizer: Tokenizer, seed: int) -> None:
+        self.tokenizer, self.seed = tokenizer, seed
+        self.image_run = "<|vision_start|>" + "<|image_pad|>" * NUM_IMAGE_TOKENS + "<|vision_end|>"
+
+    def batch(self, step: int, size: int, mix: dict[str, float], split: str = "pretrain") -> list[Row]:
+        rows = []
+        for i in range(size):
+            rng = np.random.default_rng([self.seed, step, i])
+            kind = str(rng.choice(list(mix), p=np.array(list(mix.values())) / sum(mix.values())))
+            rows.append(self.lookup(rng) if kind == "lookup" else self.caption(rng, split) if kind == "caption" else self.task(kind, rng, split))
+        return rows
+
+    def prompt(self, question: str, image: bool, rng: np.random.Generator) -> str:
+        thinking = "" if rng.random() < 0.05 else "<think>\n\n</think>\n\n"
+        return f"<|im_start|>user\n{question}{self.image_run if image else ''}<|im_end|>\n<|im_start|>assistant\n{thinking}"
+
+    def make(self, prompt: str, answer: str, picture: np.ndarray | None, given: str = "") -> Row:
+        head = self.tokenizer.encode(prompt + given).ids if given else self.tokenizer.encode(prompt).ids
+        whole = self.tokenizer.encode(prompt + given + answer + "<|im_end|>").ids
+        shared = 0
+        while shared < len(head) and head[shared] == whole[shared]:
+            shared += 1
+        return Row(whole, shared, picture)
+
+    def task(self, task: str, rng: np.random.Generator, split: str) -> Row:
+        name: Task = task  # type: ignore[assignment]
+        scene = draw_scene(name, split, rng)
+        language = ("zh", "en")[int(rng.integers(2))]
+        phrasing = int(rng.integers(len(QUESTIONS[name][language])))
+        options = self.options(scene.count(scene.asked), 5, rng) if task == "choice" else ()
+        question = ask(name, language, phrasing, scene.asked, options)
+        form = pick_form(name, language, phrasing, rng)
+        return self.make(self.prompt(question, True, rng), answer_text(form, name, language, scene, options), np.asarray(paint(scene)))
+
+    def caption(self, rng: np.random.Generator, split: str) -> Row:
+        task: Task = "count" if rng.random() < 0.6 else "ground"
+        scene = draw_scene(task, split, rng)
+        language = ("zh", "en")[int(rng.integers(2))]
+        row = self.make(self.prompt(CAPTION[language], True, rng), "", np.asarray(paint(scene)))
+        end = row.tokens[-1]
+        cells = {(shape.row, shape.column): CELL[shape.kind] for shape in scene.shapes}
+        letters = [self.tokenizer.token_to_id(cells.get((r, c), "-")) for r in range(scene.grid) for c in range(scene.grid)]
+        return Row([*row.tokens[:-1], *letters, end], row.train_from, row.picture)
+
+    def lookup(self, rng: np.random.Generator) -> Row:
+        """Text only: given the description, reason and answer (sums up to 9)."""
+        bands = (9, 9, 9)
+        while sum(bands) > 9:
+            bands = tuple(int(value) for value in rng.integers(0, 8, 3))  # type: ignore[assignment]
+        number, language, kind = sum(bands), ("zh", "en")[int(rng.integers(2))], KINDS[int(rng.integers(3))]
+        task: Task = "choice" if rng.random() < 0.7 and number > 0 else "count"
+        phrasing = int(rng.integers(3))
+        options = self.options(number, 9, rng) if task == "choice" else ()
+        final = LETTERS[options.index(str(number))] if task == "choice" else str(number)
+        prompt = self.prompt(ask(task, language, phrasing, kind, options), False, rng)
+        return self.make(prompt, f"{reason(language, bands)}\\boxed{{{final}}}", None, given=describe(language, kind, bands).rstrip())
+
+    @staticmethod
+    def options(answer: int, limit: int, rng: np.random.Generator) -> tuple[str, ...]:
+        wrong = rng.permutation([value for value in range(1, limit + 1) if value != answer])[:3]
+        return tuple(str(value) for value in rng.permutation([answer, *wrong]))
+
+
+def patches(pictures: list[np.ndarray]) -> torch.Tensor:
+    """(N·SIDE², 3·TEMPORAL·PATCH²) float pixels in the processor's order."""
+    x = torch.from_numpy(np.stack(pictures)).float().div_(127.5).sub_(1.0)  # N H W C
+    half = SIDE // MERGE
+    x = x.view(len(pictures), half, MERGE, PATCH, half, MERGE, PATCH, 3).permute(0, 1, 4, 2, 5, 7, 3, 6)
+    x = x.unsqueeze(-3).expand(*x.shape[:-2], TEMPORAL, PATCH, PATCH)
+    return x.reshape(len(pictures) * SIDE * SIDE, -1)
+
+
+def collate(rows: list[Row], pad: int, image_token: int) -> dict[str, torch.Tensor]:
+    longest = max(len(row.tokens) for row in rows)
+    ids = torch.full((len(rows), longest), pad)
+    labels = torch.full((len(rows), longest), -100)
+    mask = torch.zeros((len(rows), longest), dtype=torch.long)
+    for i, row in enumerate(rows):
+        length = len(row.tokens)
+        ids[i, :length] = torch.tensor(row.tokens)
+        labels[i, row.train_from : length] = ids[i, row.train_from : length]
+        mask[i, :length] = 1
+    batch = {"input_ids": ids, "labels": labels, "attention_mask": mask, "mm_token_type_ids": (ids == image_token).int()}
+    pictures = [row.picture for row in rows if row.picture is not None]
+    if pictures:
+        batch["pixel_values"] = patches(pictures)
+        batch["image_grid_thw"] = torch.tensor([[1, SIDE, SIDE]] * len(pictures))
+    return batch
+
+
+def answer_loss(model: Qwen3VLForConditionalGeneration, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Mean cross-entropy over the answer tokens; logits are made for those positions only."""
+    targets = batch.pop("labels")[:, 1:]
+    hidden = model.model(**batch, use_cache=False).last_hidden_state[:, :-1]
+    trained = targets != -100
+    return torch.nn.functional.cross_entropy(model.lm_head(hidden[trained]), targets[trained])
+
+
+def learning_rate(step: int, steps: int, peak: float) -> float:
+    warm = min(1.0, (step + 1) / 100)
+    return peak * warm * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps)))
+
+
+def mix_at(step: int, steps: int, lookup_steps: int) -> dict[str, float]:
+    if step < lookup_steps:
+        return {"lookup": 1.0}
+    progress = (step - lookup_steps) / max(1, steps - lookup_steps)
+    caption = 0.45 if progress < 0.25 else 0.1
+    return {"lookup": 0.06, "caption": caption, "count": 0.32, "choice": 0.2, "ground": 0.34}
+
+
+@torch.no_grad()
+def accuracy(model: Qwen3VLForConditionalGeneration, rows: Rows, step: int, size: int = 192) -> dict[str, float]:
+    """Greedy accuracy by task and form, from the model's own words on `dev` pictures: cheap, only to watch progress."""
+    model.eval()
+    result: dict[str, list[float]] = {}
+    tokenizer = rows.tokenizer
+    for task in ("count", "choice", "ground"):
+        batch_rows = rows.batch(10_000_000, size, {task: 1.0}, "dev")
+        prompts = []
+        golds = []
+        for row in batch_rows:
+            start = row.train_from
+            think = tokenizer.token_to_id("</think>")
+            if think in row.tokens:
+                start = row.tokens.index(think) + 2
+            golds.append(tokenizer.decode(row.tokens[start:]))
+            prompts.append(Row(row.tokens[:start], start, row.picture))
+        longest = max(len(p.tokens) for p in prompts)
+        pad, image = model.config.text_config.pad_token_id, model.config.image_token_id
+        ids = torch.full((size, longest), pad)
+        mask = torch.zeros((size, longest), dtype=torch.long)
+        for i, p in enumerate(prompts):
+            ids[i, longest - len(p.tokens) :] = torch.tensor(p.tokens)
+            mask[i, longest - len(p.tokens) :] = 1
+        out = model.generate(
+            input_ids=ids,
+            attention_mask=mask,
+            mm_token_type_ids=(ids == image).int(),
+            pixel_values=patches([p.picture for p in prompts if p.picture is not None]),
+            image_grid_thw=torch.tensor([[1, SIDE, SIDE]] * size),
+            max_new_tokens=44,
+            do_sample=False,
+        )
+        for i, gold in enumerate(golds):
+            text = tokenizer.decode(out[i, longest:].tolist())
+            given, wanted = _final(text), _final(gold)
+            form = "R" if ("=" in text or "。\\" in text or ". \\" in text) else "B" if "\\boxed" in text else "N"
+            right = _iou(given, wanted) if task == "ground" else float(given == wanted)
+            result.setdefault(task, []).append(right)
+            result.setdefault(f"{task}/{form}", []).append(right)
+            result.setdefault(f"{task}/boxed", []).append(float("boxed" in text))
+            if i < 2:
+                print(f"    {task}: {text!r}  gold {gold!r}", flush=True)
+    model.train()
+    return {key: round(float(np.mean(values)), 3) for key, values in sorted(result.items())} | {"n_R": len(result.get("count/R", []))}
+
+
+def _final(text: str) -> str:
+    text = text.replace("1,y1", "")
+    if "boxed{" in text:
+        return text.rsplit("boxed{", 1)[1].split("}")[0]
+    cleaned = "".join(ch if ch in "0123456789,ABCD" else " " for ch in text).split()
+    return max(cleaned, key=len) if cleaned else ""
+
+
+def _iou(a: str, b: str) -> float:
+    try:
+        p, q = ([int(v) for v in s.strip(",").split(",")] for s in (a, b))
+    except ValueError:
+        return 0.0
+    if len(p) != 4 or len(q) != 4:
+        return 0.0
+    w = min(p[2], q[2]) - max(p[0], q[0]) + 1
+    h = min(p[3], q[3]) - max(p[1], q[1]) + 1
+    inter = max(0, w) * max(0, h)
+    area = [(v[2] - v[0] + 1) * (v[3] - v[1] + 1) for v in (p, q)]
+    return inter / (area[0] + area[1] - inter) if inter else 0.0
+
+
+def save(model: Qwen3VLForConditionalGeneration, folder: Path) -> None:
+    """bf16 weights beside the tokenizer files."""
+    state = {key: value.to(torch.bfloat16) for key, value in model.state_dict().items()}
+    model.config.dtype = torch.bfloat16
+    model.save_pretrained(folder, state_dict=state)
+    write_folder_files(folder)
+
+
+def batches(rows: Rows, first: int, steps: int, size: int, lookup_steps: int) -> Iterator[tuple[int, list[Row]]]:
+    """Rows drawn one step ahead, in a thread."""
+    with ThreadPoolExecutor(1) as pool:
+        pending = pool.submit(rows.batch, first, size, mix_at(first, steps, lookup_steps))
+        for step in range(first, steps):
+            ready = pending.result()
+            if step + 1 < steps:
+                pending = pool.submit(rows.batch, step + 1, size, mix_at(step + 1, steps, lookup_steps))
+            yield step, ready
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--work", type=Path, default=Path("runs/pretrain-tiny"))
+    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--lookup-steps", type=int, default=300)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--peak", type=float, default=1.5e-3)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--stop-after", type=int, default=None, help="leave after this step; the schedule is still that of --steps")
+    args = parser.parse_args()
+
+    torch.manual_seed(args.seed)
+    tokenizer = write_folder_files(args.out)
+    config = model_config(tokenizer)
+    config._attn_implementation = "sdpa"
+    model = Qwen3VLForConditionalGeneration(config).float()
+    print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f}M parameters", flush=True)
+    matrices = [p for p in model.parameters() if p.ndim >= 2]
+    vectors = [p for p in model.parameters() if p.ndim < 2]
+    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.05}, {"params": vectors, "weight_decay": 0.0}], lr=args.peak, betas=(0.9, 0.98))
+    first = 0
+    args.work.mkdir(parents=True, exist_ok=True)
+    state_file = args.work / "state.pt"
+    if state_file.exists():
+        state = torch.load(state_file, weights_only=True)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        first = state["step"]
+        print(f"resumed at step {first}", flush=True)
+    rows = Rows(tokenizer, args.seed)
+    pad, image = config.text_config.pad_token_id, config.image_token_id
+    started, recent = time.time(), []
+    last = min(args.steps, args.stop_after or args.steps)
+    for step, drawn in batches(rows, first, args.steps, args.batch, args.lookup_steps):
+        if step >= last:
+            break
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step, args.steps, args.peak)
+        loss = answer_loss(model, collate(drawn, pad, image))
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        recent.append(loss.item())
+        if (step + 1) % 50 == 0:
+            print(f"step {step + 1}  loss {np.mean(recent):.4f}  {(time.time() - started) / (step + 1 - first):.3f} s/step", flush=True)
+            recent = []
+        if (step + 1) % 250 == 0 or step + 1 == last:
+            temporary = state_file.with_suffix(".tmp")
+            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}, temporary)
+            temporary.replace(state_file)
+            if step + 1 > args.lookup_steps:
+                print(f"  {step + 1}: {accuracy(model, rows, step)}", flush=True)
+                save(model, args.work / f"step-{step + 1:05d}")
+    save(model, args.out)
+    print(f"wrote {args.out}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
