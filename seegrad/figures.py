@@ -138,7 +138,8 @@ def strip(shown: Sequence[Shown], columns: int = 3) -> bytes:
     from PIL import Image
 
     rows = -(-len(shown) // columns)
-    figure = Figure(figsize=(2.7 * min(columns, len(shown)), 3.3 * rows), layout="constrained")
+    height = 2.8 + 0.19 * (1 + max(len(one.lines) for one in shown))  # inches: a picture and its lines of text
+    figure = Figure(figsize=(2.7 * min(columns, len(shown)), height * rows), layout="constrained")
     for place, one in enumerate(shown):
         axes: Axes = figure.add_subplot(rows, min(columns, len(shown)), place + 1)
         picture = Image.open(io.BytesIO(one.image)).convert("RGB")
