@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from seegrad.types import Floats
 
@@ -25,7 +26,7 @@ def mean_std(rewards_G: Floats) -> Floats:
     return (centred / (deviation + EPS)).astype(np.float32)
 
 
-def _centred(rewards_G: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+def _centred(rewards_G: Floats) -> NDArray[np.float64]:
     """In double precision, so that a group's advantages sum to zero."""
     rewards = np.asarray(rewards_G, np.float64)
-    return rewards - rewards.mean() if len(rewards) else rewards
+    return rewards - float(rewards.mean())
