@@ -127,7 +127,7 @@ def test_a_full_disk_can_be_freed_and_continued(tmp_path: Path) -> None:
         assert differences(disk / "straight", disk / "run") == []
 
 
-@pytest.mark.parametrize("every", [11, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("every", [11, pytest.param(1, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
 def test_killed_before_any_operation_on_the_file_system(memory: Path, every: int) -> None:
     """SIGKILL at every `every`-th operation of a run of four steps; each wreck is continued and compared."""
     straight, wrecks = memory / "straight", memory / "wrecks"
@@ -149,7 +149,7 @@ def test_killed_before_any_operation_on_the_file_system(memory: Path, every: int
     assert disturbed >= len(numbers) - 2 - 20 // every and starts == {0, 1, 2, 3, 4}
 
 
-@pytest.mark.parametrize("kills", [4, pytest.param(60, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kills", [4, pytest.param(60, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
 def test_killed_at_random_moments(memory: Path, kills: int) -> None:
     """A real process gets SIGKILL at random moments until it has been killed often enough; then it may finish."""
     steps, generator = max(20, 4 * kills), random.Random(kills)

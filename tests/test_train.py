@@ -336,3 +336,15 @@ def test_a_step_line_of_json_is_plain(tmp_path: Path) -> None:
     for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines():
         assert all(value is None or isinstance(value, int | float) for value in json.loads(line).values())
     RunWriter.resume(tmp_path / "run").close()
+
+
+def test_the_documentation_names_everything_that_is_written(tmp_path: Path) -> None:
+    fake_run(tmp_path / "run", fakes.config(eval={"every": 2, "num_items": 4}, algorithm={"kl_coef": 0.1}))
+    page = (Path(__file__).parents[1] / "docs" / "run-directory.md").read_text(encoding="utf-8")
+    run = RunDir.open(tmp_path / "run")
+    metrics = {name for line in run.metrics() for name in line if not name.startswith("reward/")}
+    index = (run.path / "rollouts" / "index.jsonl").read_text().splitlines()[0]
+    names = metrics | run.rollouts(1)[0].keys() | json.loads(index).keys() | json.loads((run.path / "status.json").read_text()).keys()
+    assert len(names) > 50 and [name for name in sorted(names) if f"`{name}`" not in page] == []
+    files = {path.name for path in run.path.iterdir()} - {"rollouts", "images", "checkpoints", "eval"}
+    assert [name for name in sorted(files) if name not in page] == []
