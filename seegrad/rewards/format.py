@@ -38,7 +38,7 @@ def format(example: Example, text: str) -> float:
 def boxes(text: str) -> list[Box]:
     """Every `\\boxed{…}` whose braces close, outer ones only, in order. One pass, whatever the text; an escaped brace counts as text."""
     starts = {match.end() - 1: match.start() for match in _OPENING.finditer(text)}
-    found: list[Box] = []
+    found: list[tuple[int, int, int]] = []  # start of the box, its opening brace, its closing brace
     open_braces: list[int] = []
     for match in _BRACE.finditer(text):
         if match.group() == "{":
@@ -46,10 +46,10 @@ def boxes(text: str) -> list[Box]:
         elif match.group() == "}" and open_braces:
             opening = open_braces.pop()
             if opening in starts:
-                while found and found[-1].start > starts[opening]:
+                while found and found[-1][0] > starts[opening]:
                     found.pop()
-                found.append(Box(text[opening + 1 : match.start()], starts[opening], match.end()))
-    return found
+                found.append((starts[opening], opening, match.start()))
+    return [Box(text[opening + 1 : closing], start, closing + 1) for start, opening, closing in found]
 
 
 def last_box(text: str) -> Box | None:

@@ -87,7 +87,7 @@ def test_boxes_are_where_they_say(text: str) -> None:
 def test_a_text_made_to_be_slow_is_not() -> None:
     started = time.process_time()
     boxes("\\boxed{" * 100_000 + "}" * 100_000)
-    assert time.process_time() - started < 5
+    assert time.process_time() - started < 2
 
 
 def test_full_width_forms() -> None:
