@@ -99,16 +99,17 @@ class RunDir:
 
     def environment(self) -> dict[str, Any]:
         """Versions, machine, command line and seed."""
-        environment: dict[str, Any] = read_json(self.path / "environment.json")
-        return environment
+        return dict(read_json(self.path / "environment.json"))
 
     def is_locked(self) -> bool:
         """Whether a process is writing here now."""
+        if not (self.path / "lock").exists():
+            return False
+        descriptor = os.open(self.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            os.close(_lock(self.path, tries=1))
-        except RunError:
-            return True
-        return False
+            return not _try_flock(descriptor)
+        finally:
+            os.close(descriptor)
 
     def metrics(self) -> list[dict[str, Any]]:
         """One mapping per finished step, with `step`; a value that was not finite is None."""
@@ -150,8 +151,7 @@ class RunDir:
 
     def read_eval(self, name: str) -> dict[str, Any]:
         """One evaluation with every item."""
-        result: dict[str, Any] = read_json(self.eval_path(name))
-        return result
+        return dict(read_json(self.eval_path(name)))
 
     def eval_path(self, name: str) -> Path:
         """Where the evaluation of that name lies or will lie. Writing one needs no lock: the file appears in one piece."""
@@ -190,7 +190,6 @@ class RunWriter(RunDir):
     def create(cls, path: Path | str, config: Config) -> Self:
         """A new run. Raises RunError when the folder already holds a run or something else, or is being written."""
         path = Path(path)
-        path.mkdir(parents=True, exist_ok=True)
         lock = _lock(path)
         try:
             if (path / "config.toml").exists():
@@ -320,22 +319,33 @@ def short_floats(values_T: Floats) -> list[float]:
     return decimals
 
 
-def _lock(path: Path, tries: int = 5) -> int:
-    """An open descriptor of `lock` with an exclusive flock (dropped by the system when the process dies). Readers may hold it for an instant."""
-    descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    for _ in range(tries):
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+def _lock(path: Path) -> int:
+    """An open descriptor of `lock` with an exclusive flock (dropped by the system when the process dies). A reader may hold it for an instant."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise RunError(f"{path} cannot be used as a run directory: {error.strerror}; give another out=") from error
+    try:
+        for _ in range(5):
+            if _try_flock(descriptor):
+                os.pwrite(descriptor, f"{os.getpid():<10}\n".encode(), 0)  # always as long: a full disk has room for it the next time
+                return descriptor
             time.sleep(0.02)
-            continue
-        if tries > 1:
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-        return descriptor
-    owner = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
+        owner = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
+    except OSError as error:
+        os.close(descriptor)
+        raise RunError(f"{path} cannot be locked: {error.strerror}; free some space or give another out=") from error
     os.close(descriptor)
     raise RunError(f"{path} is being written by process {owner}; wait for it, stop it, or give another out=")
+
+
+def _try_flock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _parse(data: bytes, path: Path) -> Iterator[dict[str, Any]]:

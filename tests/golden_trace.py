@@ -24,7 +24,7 @@ TRACED = {
     "train_datums": (0.0, 0.0),
     "tokens/prefill": (0.0, 0.0),
     "tokens/sampled": (0.0, 0.0),
-    "trainer/loss": (1e-3, 1e-5),
+    "trainer/loss": (1e-3, 1e-6),
     "trainer/kl": (1e-2, 1e-6),
     "trainer/grad_norm": (1e-3, 1e-5),
     "trainer/entropy": (1e-3, 1e-5),

@@ -162,6 +162,13 @@ def test_an_existing_run_or_foreign_folder_is_not_written_over(run: RunWriter, t
     RunWriter.resume(run.path).close()  # a refused create has let go of the lock
 
 
+def test_a_path_that_cannot_be_a_folder_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for path in (tmp_path / "file", tmp_path / "file" / "run"):
+        with pytest.raises(RunError, match="cannot be used as a run directory"):
+            RunWriter.create(path, CONFIG)
+
+
 def test_a_create_that_was_killed_early_can_be_repeated(run: RunWriter) -> None:
     run.close()
     (run.path / "config.toml").unlink()
