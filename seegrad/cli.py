@@ -28,12 +28,12 @@ app = typer.Typer(
 data_app = typer.Typer(help="Look at data sets.", rich_markup_mode=None, no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
-Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings that replace the recipe's, e.g. steps=50.")]
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings that replace the recipe's, e.g. steps=50.")]
 RecipeName = Annotated[str, typer.Option("--recipe", "-r", help="A recipe name or TOML file; see `seegrad list`.")]
 OptionalRecipe = Annotated[str | None, typer.Option("--recipe", "-r", help="Settings to use; default: the run's own, or `count` for a base model.")]
 DataName = Annotated[str | None, typer.Option("--data", help="Another data set: a name or file.py:function.")]
 Split = Annotated[str, typer.Option(help="Which split.")]
-TargetName = Annotated[str, typer.Argument(metavar="[TARGET]", help="A base model, a run directory, a checkpoint or a model folder.")]
+TargetName = Annotated[str, typer.Argument(metavar="TARGET", help="A base model, a run directory, a checkpoint or a model folder.")]
 
 
 def main() -> NoReturn:
@@ -84,7 +84,7 @@ def top(
 
 @app.command(epilog=EXIT_CODES)
 def train(
-    recipe: Annotated[str | None, typer.Argument(metavar="[RECIPE]", help="A recipe name or TOML file (default: count).")] = None,
+    recipe: Annotated[str | None, typer.Argument(metavar="RECIPE", help="A recipe name or TOML file (default: count).")] = None,
     overrides: Overrides = None,
     model: Annotated[str | None, typer.Option(help="The base model: tiny, a folder, or a hub id.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run: RECIPE or --out names it; neither: the newest in runs/.")] = False,
@@ -120,7 +120,9 @@ def evaluate_command(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The JSON file (default: in the run's eval/, or in runs/base-NAME/eval/).")] = None,
 ) -> None:
-    """Answer a split greedily, grade it, keep every item, print the rates with their 95 % intervals."""
+    """Evaluate a model: greedy answers, every item kept, rates with 95 % intervals."""
+    from dataclasses import replace
+
     from seegrad.evaluate import evaluate, write_images
     from seegrad.wiring import Parts, eval_path, find_target
 
@@ -144,6 +146,7 @@ def evaluate_command(
         model=found.label,
         progress=_counter("answered"),
     )
+    result = replace(result, version=found.step)  # a sampler opened from files does not know its age
     write_images(examples, (path.parent.parent if path.parent.name == "eval" else path.parent) / "images")
     result.to_json(path)
     print(f"{found.label} on {len(result.items)} items of {found.config.data.name}/{split}")
@@ -155,11 +158,14 @@ def evaluate_command(
 
 @app.command(epilog=EXIT_CODES)
 def report(
-    before: Annotated[str, typer.Argument(metavar="[A]", help="A run directory or an evaluation file.")] = "",
-    after: Annotated[str, typer.Argument(metavar="[B]", help="The one it is compared with.")] = "",
+    before: Annotated[str, typer.Argument(metavar="A", help="A run directory or an evaluation file.")] = "",
+    after: Annotated[str, typer.Argument(metavar="B", help="The one it is compared with.")] = "",
     out: Annotated[Path | None, typer.Option(help="The folder of the report (default: in the run directory).")] = None,
 ) -> None:
-    """Compare two evaluations of the same items and draw the run's curves: one Markdown page with figures."""
+    """Compare two models on the same items: one Markdown page with figures.
+
+    With one argument, a run directory: its base and trained evaluations are compared. With none: the newest run in runs/.
+    """
     from seegrad.errors import RunError
     from seegrad.report import report as write_report
     from seegrad.wiring import run_names
@@ -185,7 +191,10 @@ def sample(
     seed: Annotated[int, typer.Option(help="The same seed gives the same answers.")] = 0,
     tokens: Annotated[bool, typer.Option("--tokens", help="Print every token with its logprob.")] = False,
 ) -> None:
-    """Ask one question and print the answers with their logprobs: a row of the data set, or a picture of your own."""
+    """Ask one question, print the answers with their logprobs.
+
+    The question is a row of the data set, or your own with --question and --image.
+    """
     from seegrad.wiring import Parts, find_target, own_example
 
     found = find_target(target, recipe=recipe)
@@ -205,11 +214,14 @@ def sample(
 
 @app.command(epilog=EXIT_CODES)
 def doctor(
-    recipe: Annotated[str, typer.Argument(metavar="[RECIPE]", help="A recipe name or TOML file.")] = "count",
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe name or TOML file.")] = "count",
     overrides: Overrides = None,
     num_items: Annotated[int, typer.Option("--num-items", "-n", min=1, help="Rows of each split to look at.")] = 16,
 ) -> None:
-    """Check a recipe before it costs anything: rows, grader, prompt lengths, model, a few real answers. Exit code 1 when a check fails."""
+    """Check a recipe before it costs anything.
+
+    Rows, graders on gold and on wrong answers, prompt lengths, the model's token counts, a few real answers. Exit code 1 when a check fails.
+    """
     from seegrad.config import load_config
     from seegrad.preflight import preflight
     from seegrad.wiring import Parts
@@ -239,7 +251,7 @@ def data_list() -> None:
 
 @data_app.command("show", epilog=EXIT_CODES)
 def data_show(
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="A data set or file.py:function.")] = "count",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A data set or file.py:function.")] = "count",
     split: Split = "train",
     num: Annotated[int, typer.Option("--num", "-n", min=1, help="How many rows.")] = 16,
     out: Annotated[Path | None, typer.Option(help="The contact sheet (default: runs/NAME-SPLIT.png).")] = None,
@@ -262,7 +274,7 @@ def data_show(
 
 @app.command("list", epilog=EXIT_CODES)
 def list_command() -> None:
-    """List what exists by name: recipes, data sets, rewards, advantages, losses, backends, model families, runs."""
+    """List what has a name: recipes, data sets, rewards, losses, runs …"""
     from seegrad import registry
     from seegrad.config import recipe_names
     from seegrad.wiring import run_names
@@ -280,7 +292,10 @@ def export(
     out: Annotated[Path, typer.Option(help="The folder to write; must not exist yet or be empty.")],
     dtype: Annotated[Literal["float32", "bfloat16"], typer.Option(help="bfloat16 is half the size, rounded.")] = "float32",
 ) -> None:
-    """Write one Hugging Face model folder: base and adapter merged, with tokenizer and image processor."""
+    """Write a Hugging Face model folder: base and adapter merged.
+
+    The folder has the tokenizer, chat template and image processor too; its logprobs equal those of base and adapter.
+    """
     from seegrad.wiring import find_target
 
     found = find_target(target)
