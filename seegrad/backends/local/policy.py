@@ -24,6 +24,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from seegrad.backends.local.checkpoint import TENSORS, fingerprint, read_state, write_adapter, write_model, write_state
 from seegrad.backends.local.lora import attach_adapter
+from seegrad.backends.local.memory import keep_freed_memory
 from seegrad.backends.local.sampler import LocalSampler
 from seegrad.backends.local.step import run_step
 from seegrad.config import ModelConfig
@@ -42,6 +43,8 @@ class LocalPolicy:
     """
 
     def __init__(self, vlm: VLM, model: ModelConfig, seed: int = 0) -> None:
+        if vlm.device.type == "cpu":
+            keep_freed_memory()
         self._vlm, self._model = vlm, model
         self._lock = threading.RLock()
         self._settings = _settings(model, fingerprint(vlm))
