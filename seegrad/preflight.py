@@ -157,7 +157,7 @@ def _answers(
 ) -> tuple[bool | None, str]:
     grades = []
     flat = cut = 0
-    for row, completions in zip(rows, sampler.sample(prompts, params, group_size), strict=True):
+    for row, completions in zip(rows, sampler.sample(prompts, params, group_size, seeds_P=range(len(rows))), strict=True):
         group = [rewards.grade(row, completion.text) for completion in completions]
         grades.extend(group)
         flat += len({grade[1] for grade in group}) == 1
