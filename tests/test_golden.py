@@ -120,15 +120,18 @@ def test_the_command_killed_again_and_again_is_the_straight_run(straight: Path, 
     path, recipe = tmp_path / "run", tmp_path / "golden.toml"
     shutil.copy(straight / "config.toml", recipe)
     command = [sys.executable, "-m", "seegrad", "train", str(recipe), "--out", str(path), "--resume"]
-    killed, patience = 0, 4.0
-    while killed < 50:
-        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    killed, patience = 0, 0.2
+    while killed < 30:
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert child.stdout is not None
+        while (line := child.stdout.readline()) and not line.startswith("step"):
+            pass  # loading
         try:
             _, error = child.communicate(timeout=patience)
         except subprocess.TimeoutExpired:
-            child.send_signal(signal.SIGKILL)
+            child.kill()
             child.communicate()
-            killed, patience = killed + 1, patience * 1.2
+            killed, patience = killed + 1, patience * 2
             continue
         assert child.returncode == 0, error
         break
