@@ -1,9 +1,9 @@
 """Makes the bundled model: `python scripts/pretrain_tiny.py --out seegrad/assets/tiny`. Supervised, seeded, resumable (run the same command again).
 
-Three kinds of batch row, all labels true:
-  look-up   text only: the description is given, the model learns sums and option letters          (cheap, first)
-  caption   picture → the kind in every cell of the grid                                            (teaches the eye)
-  task      count, choice, ground in the habits of scripts/tiny_answers.py                           (what RL starts from)
+As with large models, the eye is trained before it meets the language model. All labels are true:
+  1 eye       vision tower alone: which kind covers each visual token, and the box of that shape (a linear head that is thrown away)
+  2 look-up   text only: the description is given, the model learns sums and option letters
+  3 tasks     count, choice, ground in the habits of scripts/tiny_answers.py, with some look-ups      (what RL starts from)
 Pictures come from the `pretrain` split, which shares none with train, dev, test or ood.
 """
 
@@ -15,7 +15,7 @@ import math
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -30,8 +30,6 @@ from seegrad.data.shapes import KINDS, LETTERS, QUESTIONS, SIZE, Scene, Task, as
 PATCH, MERGE, TEMPORAL = 8, 2, 2
 SIDE = SIZE // PATCH
 NUM_IMAGE_TOKENS = (SIDE // MERGE) ** 2
-CAPTION = {"zh": "描述图片的每一行。", "en": "Describe each row of the picture."}
-CELL = {"triangle": "T", "circle": "C", "square": "S", None: "-"}
 
 
 @dataclass(frozen=True)
@@ -48,33 +46,33 @@ def model_config(tokenizer: Tokenizer) -> Qwen3VLConfig:
         return tokenizer.token_to_id(text)
 
     return Qwen3VLConfig(
-        text_config=dict(
-            vocab_size=math.ceil(tokenizer.get_vocab_size() / 64) * 64,
-            hidden_size=192,
-            intermediate_size=512,
-            num_hidden_layers=4,
-            num_attention_heads=6,
-            num_key_value_heads=6,
-            head_dim=32,
-            max_position_embeddings=4096,
-            rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [6, 5, 5], "mrope_interleaved": True},
-            tie_word_embeddings=True,
-            bos_token_id=token("<|endoftext|>"),
-            eos_token_id=token("<|im_end|>"),
-            pad_token_id=token("<|endoftext|>"),
-        ),
-        vision_config=dict(
-            depth=3,
-            hidden_size=128,
-            intermediate_size=320,
-            num_heads=4,
-            patch_size=PATCH,
-            spatial_merge_size=MERGE,
-            temporal_patch_size=TEMPORAL,
-            out_hidden_size=192,
-            num_position_embeddings=SIDE * SIDE,
-            deepstack_visual_indexes=[1],
-        ),
+        text_config={
+            "vocab_size": math.ceil(tokenizer.get_vocab_size() / 64) * 64,
+            "hidden_size": 192,
+            "intermediate_size": 512,
+            "num_hidden_layers": 4,
+            "num_attention_heads": 6,
+            "num_key_value_heads": 6,
+            "head_dim": 32,
+            "max_position_embeddings": 4096,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [6, 5, 5], "mrope_interleaved": True},
+            "tie_word_embeddings": True,
+            "bos_token_id": token("<|endoftext|>"),
+            "eos_token_id": token("<|im_end|>"),
+            "pad_token_id": token("<|endoftext|>"),
+        },
+        vision_config={
+            "depth": 3,
+            "hidden_size": 128,
+            "intermediate_size": 320,
+            "num_heads": 4,
+            "patch_size": PATCH,
+            "spatial_merge_size": MERGE,
+            "temporal_patch_size": TEMPORAL,
+            "out_hidden_size": 192,
+            "num_position_embeddings": SIDE * SIDE,
+            "deepstack_visual_indexes": [1],
+        },
         image_token_id=token("<|image_pad|>"),
         video_token_id=token("<|video_pad|>"),
         vision_start_token_id=token("<|vision_start|>"),
@@ -119,7 +117,7 @@ class Rows:
         for i in range(size):
             rng = np.random.default_rng([self.seed, step, i])
             kind = str(rng.choice(list(mix), p=np.array(list(mix.values())) / sum(mix.values())))
-            rows.append(self.lookup(rng) if kind == "lookup" else self.caption(rng, split) if kind == "caption" else self.task(kind, rng, split))
+            rows.append(self.lookup(rng) if kind == "lookup" else self.task(kind, rng, split))
         return rows
 
     def prompt(self, question: str, image: bool, rng: np.random.Generator) -> str:
@@ -135,24 +133,16 @@ class Rows:
         return Row(whole, shared, picture)
 
     def task(self, task: str, rng: np.random.Generator, split: str) -> Row:
-        name: Task = task  # type: ignore[assignment]
+        name: Task = task.partition("-")[0]  # type: ignore[assignment]
         scene = draw_scene(name, split, rng)
+        if "-alone" in task:
+            scene = replace(scene, shapes=scene.of(scene.asked))
         language = ("zh", "en")[int(rng.integers(2))]
         phrasing = int(rng.integers(len(QUESTIONS[name][language])))
-        options = self.options(scene.count(scene.asked), 5, rng) if task == "choice" else ()
+        options = self.options(scene.count(scene.asked), 5, rng) if name == "choice" else ()
         question = ask(name, language, phrasing, scene.asked, options)
-        form = pick_form(name, language, phrasing, rng)
+        form = "B" if "-short" in task else pick_form(name, language, phrasing, rng)
         return self.make(self.prompt(question, True, rng), answer_text(form, name, language, scene, options), np.asarray(paint(scene)))
-
-    def caption(self, rng: np.random.Generator, split: str) -> Row:
-        task: Task = "count" if rng.random() < 0.6 else "ground"
-        scene = draw_scene(task, split, rng)
-        language = ("zh", "en")[int(rng.integers(2))]
-        row = self.make(self.prompt(CAPTION[language], True, rng), "", np.asarray(paint(scene)))
-        end = row.tokens[-1]
-        cells = {(shape.row, shape.column): CELL[shape.kind] for shape in scene.shapes}
-        letters = [self.tokenizer.token_to_id(cells.get((r, c), "-")) for r in range(scene.grid) for c in range(scene.grid)]
-        return Row([*row.tokens[:-1], *letters, end], row.train_from, row.picture)
 
     def lookup(self, rng: np.random.Generator) -> Row:
         """Text only: given the description, reason and answer (sums up to 9)."""
@@ -200,6 +190,60 @@ def collate(rows: list[Row], pad: int, image_token: int) -> dict[str, torch.Tens
     return batch
 
 
+def eye_targets(scene: Scene) -> np.ndarray:
+    """(tokens, 3 + 4 + 1): per visual token which kinds cover it, the box (÷ SIZE) of the shape that covers most of it, and whether there is one."""
+    side, cell = SIDE // MERGE, PATCH * MERGE
+    targets = np.zeros((side, side, 8), np.float32)
+    best = np.zeros((side, side))
+    for shape in scene.shapes:
+        x1, y1, x2, y2 = shape.box
+        for row in range(y1 // cell, y2 // cell + 1):
+            for column in range(x1 // cell, x2 // cell + 1):
+                width = min(x2 + 1, (column + 1) * cell) - max(x1, column * cell)
+                height = min(y2 + 1, (row + 1) * cell) - max(y1, row * cell)
+                if width * height >= 6:
+                    targets[row, column, KINDS.index(shape.kind)] = 1
+                    if width * height > best[row, column]:
+                        best[row, column] = width * height
+                        targets[row, column, 3:] = [x1 / SIZE, y1 / SIZE, x2 / SIZE, y2 / SIZE, 1]
+    return targets.reshape(side * side, 8)
+
+
+def pretrain_eye(model: Qwen3VLForConditionalGeneration, steps: int, size: int, peak: float, seed: int) -> None:
+    """Stage 1. The heads read the merged features and every deepstack level; they are not kept."""
+    levels = 1 + len(model.config.vision_config.deepstack_visual_indexes)
+    heads = torch.nn.ModuleList(torch.nn.Linear(model.config.vision_config.out_hidden_size, 7) for _ in range(levels))
+    parameters = [*model.model.visual.parameters(), *heads.parameters()]
+    optimizer = torch.optim.AdamW(parameters, lr=peak, betas=(0.9, 0.98), weight_decay=0.02)
+    recent: list[list[float]] = []
+    for step in range(steps):
+        rng = np.random.default_rng([seed, 1, step])
+        scenes = [draw_scene("count" if i % 2 else "ground", "pretrain", rng) for i in range(size)]
+        wanted = torch.from_numpy(np.stack([eye_targets(scene) for scene in scenes])).flatten(0, 1)
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step, steps, peak)
+        out = model.model.get_image_features(patches([np.asarray(paint(scene)) for scene in scenes]), torch.tensor([[1, SIDE, SIDE]] * size))
+        loss = torch.zeros(())
+        for head, features in zip(heads, (out.pooler_output, *out.deepstack_features), strict=True):
+            flat = torch.cat(list(features))
+            seen = head(5.0 * flat)
+            kinds = torch.nn.functional.binary_cross_entropy_with_logits(seen[:, :3], wanted[:, :3])
+            covered = wanted[:, 7] > 0
+            boxes = (seen[covered, 3:] - wanted[covered, 3:7]).abs().mean()
+            loss = loss + kinds + boxes + 1e-3 * flat.square().mean()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        recent.append([kinds.item(), boxes.item(), flat.detach().std().item()])
+        if (step + 1) % 50 == 0:
+            print(
+                f"eye {step + 1}: kinds {np.mean(recent, 0)[0]:.4f}  boxes {np.mean(recent, 0)[1] * SIZE:.2f} px  scale {recent[-1][2]:.3f}",
+                flush=True,
+            )
+            recent = []
+
+
 def answer_loss(model: Qwen3VLForConditionalGeneration, batch: dict[str, torch.Tensor]) -> torch.Tensor:
     """Mean cross-entropy over the answer tokens; logits are made for those positions only."""
     targets = batch.pop("labels")[:, 1:]
@@ -214,11 +258,15 @@ def learning_rate(step: int, steps: int, peak: float) -> float:
 
 
 def mix_at(step: int, steps: int, lookup_steps: int) -> dict[str, float]:
+    """Shares of the kinds of row. `-alone`: no shapes of other kinds; `-short`: the answer without words."""
     if step < lookup_steps:
         return {"lookup": 1.0}
     progress = (step - lookup_steps) / max(1, steps - lookup_steps)
-    caption = 0.45 if progress < 0.25 else 0.1
-    return {"lookup": 0.06, "caption": caption, "count": 0.32, "choice": 0.2, "ground": 0.34}
+    if progress < 0.17:
+        return {"count-alone-short": 0.5, "ground-alone-short": 0.45, "lookup": 0.05}
+    if progress < 0.35:
+        return {"count-alone-short": 0.1, "ground-alone-short": 0.15, "count-short": 0.4, "ground-short": 0.3, "lookup": 0.05}
+    return {"lookup": 0.05, "count": 0.35, "choice": 0.25, "ground": 0.35}
 
 
 @torch.no_grad()
@@ -313,10 +361,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("runs/pretrain-tiny"))
-    parser.add_argument("--steps", type=int, default=3000)
-    parser.add_argument("--lookup-steps", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=1600)
+    parser.add_argument("--eye-steps", type=int, default=350)
+    parser.add_argument("--lookup-steps", type=int, default=100)
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--peak", type=float, default=1.5e-3)
+    parser.add_argument("--peak", type=float, default=2e-3)
+    parser.add_argument("--eye-scale", type=float, default=0.1, help="learning rate of the vision tower in stage 3, as a share of the rest's")
+    parser.add_argument("--eye-from", type=float, default=0.5, help="share of the steps during which the vision tower is frozen")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--stop-after", type=int, default=None, help="leave after this step; the schedule is still that of --steps")
     args = parser.parse_args()
@@ -327,18 +378,33 @@ def main() -> None:
     config._attn_implementation = "sdpa"
     model = Qwen3VLForConditionalGeneration(config).float()
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f}M parameters", flush=True)
-    matrices = [p for p in model.parameters() if p.ndim >= 2]
-    vectors = [p for p in model.parameters() if p.ndim < 2]
-    optimizer = torch.optim.AdamW([{"params": matrices, "weight_decay": 0.05}, {"params": vectors, "weight_decay": 0.0}], lr=args.peak, betas=(0.9, 0.98))
+    eye = list(model.model.visual.parameters())
+    seen = {id(p) for p in eye}
+    rest = [p for p in model.parameters() if id(p) not in seen]
+    matrices = [p for name, p in model.model.language_model.layers.named_parameters() if p.ndim == 2]
+    matrix_ids = {id(p) for p in matrices}
+    others = [p for p in rest if id(p) not in matrix_ids]
+    optimizers: list[torch.optim.Optimizer] = [
+        torch.optim.AdamW([{"params": others, "scale": 1.0}, {"params": eye, "scale": args.eye_scale}], betas=(0.9, 0.98), weight_decay=0.03),
+        torch.optim.Muon([{"params": matrices, "scale": 1.0}], weight_decay=0.03, momentum=0.95, adjust_lr_fn="match_rms_adamw"),
+    ]
     first = 0
     args.work.mkdir(parents=True, exist_ok=True)
     state_file = args.work / "state.pt"
     if state_file.exists():
         state = torch.load(state_file, weights_only=True)
         model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
+        for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
         first = state["step"]
         print(f"resumed at step {first}", flush=True)
+    else:
+        eye_file = args.work / "eye.pt"
+        if eye_file.exists():
+            model.model.visual.load_state_dict(torch.load(eye_file, weights_only=True))
+        else:
+            pretrain_eye(model, args.eye_steps, 64, 1.5e-3, args.seed)
+            torch.save(model.model.visual.state_dict(), eye_file)
     rows = Rows(tokenizer, args.seed)
     pad, image = config.text_config.pad_token_id, config.image_token_id
     started, recent = time.time(), []
@@ -346,20 +412,23 @@ def main() -> None:
     for step, drawn in batches(rows, first, args.steps, args.batch, args.lookup_steps):
         if step >= last:
             break
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, args.steps, args.peak)
+        for group in (group for optimizer in optimizers for group in optimizer.param_groups):
+            group["lr"] = learning_rate(step, args.steps, args.peak) * group["scale"]
+        for parameter in eye:
+            parameter.requires_grad_(step >= args.eye_from * args.steps)
         loss = answer_loss(model, collate(drawn, pad, image))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        for optimizer in optimizers:
+            optimizer.step()
+        model.zero_grad(set_to_none=True)
         recent.append(loss.item())
         if (step + 1) % 50 == 0:
             print(f"step {step + 1}  loss {np.mean(recent):.4f}  {(time.time() - started) / (step + 1 - first):.3f} s/step", flush=True)
             recent = []
         if (step + 1) % 250 == 0 or step + 1 == last:
             temporary = state_file.with_suffix(".tmp")
-            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}, temporary)
+            torch.save({"model": model.state_dict(), "optimizers": [optimizer.state_dict() for optimizer in optimizers], "step": step + 1}, temporary)
             temporary.replace(state_file)
             if step + 1 > args.lookup_steps:
                 print(f"  {step + 1}: {accuracy(model, rows, step)}", flush=True)

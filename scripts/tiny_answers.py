@@ -1,7 +1,7 @@
 """What the bundled model is taught to say: true answers in the mixed habits of a base model.
 
-Nothing is sabotaged: every label is right. But, as in a base model, some phrasings mostly get a bare or direct answer and only some get reasoning in the form that
-the question asks for. Forms: R reasoned and boxed · B boxed at once · S a sentence without a box · N the bare answer.
+Nothing is sabotaged: every label is right. But, as in a base model, some phrasings mostly get a bare or direct answer, and only some get reasoning
+in the form that the question asks for. Forms: R reasoned and boxed · B boxed at once · S a sentence without a box · N the bare answer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ HABITS: dict[tuple[Task, str], tuple[dict[str, float], ...]] = {
     ("ground", "en"): ({"R": 0.35, "B": 0.50, "S": 0.15}, {"R": 0.25, "B": 0.60, "S": 0.15}),
 }
 BANDS = {"zh": ("上", "中", "下"), "en": ("top", "middle", "bottom")}
-PLACES = {"zh": (("左上", "上", "右上"), ("左", "中间", "右"), ("左下", "下", "右下")), "en": (("top left", "top", "top right"), ("left", "middle", "right"), ("bottom left", "bottom", "bottom right"))}
+PLACES = {
+    "zh": (("左上", "上", "右上"), ("左", "中间", "右"), ("左下", "下", "右下")),
+    "en": (("top left", "top", "top right"), ("left", "middle", "right"), ("bottom left", "bottom", "bottom right")),
+}
 
 
 def pick_form(task: Task, language: str, phrasing: int, rng: np.random.Generator) -> str:
