@@ -1,9 +1,9 @@
-"""Drawn pictures of triangles, circles and squares, and three kinds of question about them. No file is needed: picture i of a split is always the same.
+"""Drawn pictures of triangles, circles and squares, and three kinds of question about them. No file is needed: picture i of a split is fixed.
 
     draw_scene ─▶ Scene (shapes in cells of a grid, so that none hides another) ─▶ paint ─▶ PNG
                     └─▶ count: how many? · choice: the same with four options · ground: where is the one …?
 
-Splits are disjoint by construction: a scene belongs to the split that its own hash names (`ood` holds more than 5 of a kind, which no other split does).
+Splits are disjoint by construction: a scene belongs to the split that its own hash names (only `ood` holds more than 5 of a kind).
 Answers are flat (every count, every letter equally likely), so that guessing without the picture scores at chance: 1/5 for `count`, 1/4 for `choice`.
 """
 
@@ -110,7 +110,7 @@ class Shapes(Sequence[Example]):
 
 
 def count(split: str, data: DataConfig, seed: int = 0) -> Shapes:
-    """"How many circles are in the picture?"; the answer is a number from 1 to 5 (1 to 7 in `ood`)."""
+    """ "How many circles are in the picture?"; the answer is a number from 1 to 5 (1 to 7 in `ood`)."""
     return Shapes("count", split, data, seed)
 
 
@@ -120,7 +120,7 @@ def choice(split: str, data: DataConfig, seed: int = 0) -> Shapes:
 
 
 def ground(split: str, data: DataConfig, seed: int = 0) -> Shapes:
-    """"Where is the circle?"; the answer is the box `x1,y1,x2,y2` in pixels of the only shape of that kind."""
+    """ "Where is the circle?"; the answer is the box `x1,y1,x2,y2` in pixels of the only shape of that kind."""
     return Shapes("ground", split, data, seed)
 
 

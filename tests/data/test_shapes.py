@@ -122,7 +122,7 @@ def test_options_hold_the_answer_once() -> None:
 
 
 def best_blind_accuracy(train: Sequence[Example], test: Sequence[Example]) -> float:
-    """A guesser that has all the text but no picture: for each question text, the answer that was most frequent; unseen texts get the overall mode."""
+    """A guesser that has all the text but no picture: the most frequent answer of each question text, or of all when the text is new."""
     by_text: dict[str, Counter[str]] = {}
     for example in train:
         by_text.setdefault(example.question, Counter())[example.answer] += 1
