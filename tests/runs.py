@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -56,16 +55,4 @@ def _metrics(path: Path) -> list[dict[str, Any]]:
 
 def _files(path: Path) -> dict[str, bytes]:
     kept = [file for folder in ("rollouts", "images", "checkpoints") for file in (path / folder).rglob("*") if file.is_file()]
-    return {str(file.relative_to(path)): _comparable(file) for file in kept if "/damaged-" not in str(file)}
-
-
-def _comparable(file: Path) -> bytes:
-    """The bytes; of an adapter's settings the content, as PEFT writes its set of module names in an order that differs between processes."""
-    if file.name == "adapter_config.json":
-        settings = json.loads(file.read_bytes())
-        return json.dumps({**settings, "target_modules": sorted(settings["target_modules"])}, sort_keys=True).encode()
-    if file.name == "manifest.json":
-        manifest = json.loads(file.read_bytes())
-        manifest["files"].pop("weights/adapter_config.json", None)
-        return json.dumps(manifest).encode()
-    return file.read_bytes()
+    return {str(file.relative_to(path)): file.read_bytes() for file in kept if "/damaged-" not in str(file)}

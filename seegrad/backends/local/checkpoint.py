@@ -73,6 +73,11 @@ def write_adapter(folder: Path, adapter: PeftModel) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     adapter.save_pretrained(str(folder), save_embedding_layers=False)
     (folder / "README.md").unlink(missing_ok=True)  # PEFT's empty model card
+    settings_file = folder / "adapter_config.json"
+    settings = json.loads(settings_file.read_text(encoding="utf-8"))
+    if isinstance(settings.get("target_modules"), list):
+        settings["target_modules"].sort()  # a set in PEFT, written in an order that differs between processes
+    settings_file.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     _flush(folder)
 
 
@@ -81,7 +86,8 @@ def write_model(folder: Path, vlm: VLM) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     vlm.hf.save_pretrained(str(folder))
     for source in sorted(vlm.folder.iterdir()):
-        if source.is_file() and not source.name.startswith(".") and not source.name.endswith(_WEIGHT_ENDINGS) and not (folder / source.name).exists():
+        skipped = source.name.startswith(".") or source.name.endswith(_WEIGHT_ENDINGS) or source.name == "README.md"  # the card is the base's
+        if source.is_file() and not skipped and not (folder / source.name).exists():
             shutil.copyfile(source, folder / source.name)
     _flush(folder)
 
