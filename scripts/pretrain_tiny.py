@@ -29,6 +29,13 @@ from seegrad.data.shapes import KINDS, LETTERS, QUESTIONS, SIZE, Scene, Task, as
 
 PATCH, MERGE, TEMPORAL = 8, 2, 2
 SIDE = SIZE // PATCH
+MIXES: tuple[tuple[int, dict[str, float]], ...] = (  # until which step, which shares
+    (100, {"lookup": 1.0}),
+    (355, {"count-alone-short": 0.5, "ground-alone-short": 0.45, "lookup": 0.05}),
+    (625, {"count-alone-short": 0.1, "ground-alone-short": 0.15, "count-short": 0.4, "ground-short": 0.3, "lookup": 0.05}),
+    (750, {"lookup": 0.05, "count": 0.35, "choice": 0.25, "ground": 0.35}),
+    (1_000_000, {"lookup": 0.35, "count": 0.15, "choice": 0.3, "ground": 0.2}),
+)
 NUM_IMAGE_TOKENS = (SIDE // MERGE) ** 2
 
 
@@ -155,7 +162,7 @@ class Rows:
         options = self.options(number, 9, rng) if task == "choice" else ()
         final = LETTERS[options.index(str(number))] if task == "choice" else str(number)
         prompt = self.prompt(ask(task, language, phrasing, kind, options), False, rng)
-        return self.make(prompt, f"{reason(language, bands)}\\boxed{{{final}}}", None, given=describe(language, kind, bands).rstrip())
+        return self.make(prompt, f"{reason(language, bands, options)}\\boxed{{{final}}}", None, given=describe(language, kind, bands).rstrip())
 
     @staticmethod
     def options(answer: int, limit: int, rng: np.random.Generator) -> tuple[str, ...]:
@@ -257,16 +264,9 @@ def learning_rate(step: int, steps: int, peak: float) -> float:
     return peak * warm * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps)))
 
 
-def mix_at(step: int, steps: int, lookup_steps: int) -> dict[str, float]:
+def mix_at(step: int) -> dict[str, float]:
     """Shares of the kinds of row. `-alone`: no shapes of other kinds; `-short`: the answer without words."""
-    if step < lookup_steps:
-        return {"lookup": 1.0}
-    progress = (step - lookup_steps) / max(1, steps - lookup_steps)
-    if progress < 0.17:
-        return {"count-alone-short": 0.5, "ground-alone-short": 0.45, "lookup": 0.05}
-    if progress < 0.35:
-        return {"count-alone-short": 0.1, "ground-alone-short": 0.15, "count-short": 0.4, "ground-short": 0.3, "lookup": 0.05}
-    return {"lookup": 0.05, "count": 0.35, "choice": 0.25, "ground": 0.35}
+    return next(mix for end, mix in MIXES if step < end)
 
 
 @torch.no_grad()
@@ -299,7 +299,7 @@ def accuracy(model: Qwen3VLForConditionalGeneration, rows: Rows, step: int, size
             mm_token_type_ids=(ids == image).int(),
             pixel_values=patches([p.picture for p in prompts if p.picture is not None]),
             image_grid_thw=torch.tensor([[1, SIDE, SIDE]] * size),
-            max_new_tokens=44,
+            max_new_tokens=56,
             do_sample=False,
         )
         for i, gold in enumerate(golds):
@@ -346,14 +346,14 @@ def save(model: Qwen3VLForConditionalGeneration, folder: Path) -> None:
     write_folder_files(folder)
 
 
-def batches(rows: Rows, first: int, steps: int, size: int, lookup_steps: int) -> Iterator[tuple[int, list[Row]]]:
+def batches(rows: Rows, first: int, steps: int, size: int) -> Iterator[tuple[int, list[Row]]]:
     """Rows drawn one step ahead, in a thread."""
     with ThreadPoolExecutor(1) as pool:
-        pending = pool.submit(rows.batch, first, size, mix_at(first, steps, lookup_steps))
+        pending = pool.submit(rows.batch, first, size, mix_at(first))
         for step in range(first, steps):
             ready = pending.result()
             if step + 1 < steps:
-                pending = pool.submit(rows.batch, step + 1, size, mix_at(step + 1, steps, lookup_steps))
+                pending = pool.submit(rows.batch, step + 1, size, mix_at(step + 1))
             yield step, ready
 
 
@@ -361,15 +361,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("runs/pretrain-tiny"))
-    parser.add_argument("--steps", type=int, default=1600)
+    parser.add_argument("--steps", type=int, default=1600, help="length of the learning-rate schedule")
     parser.add_argument("--eye-steps", type=int, default=350)
-    parser.add_argument("--lookup-steps", type=int, default=100)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--peak", type=float, default=2e-3)
-    parser.add_argument("--eye-scale", type=float, default=0.1, help="learning rate of the vision tower in stage 3, as a share of the rest's")
-    parser.add_argument("--eye-from", type=float, default=0.5, help="share of the steps during which the vision tower is frozen")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--stop-after", type=int, default=None, help="leave after this step; the schedule is still that of --steps")
+    parser.add_argument("--stop-after", type=int, default=1000, help="leave after this step: a base model has something left to learn")
     args = parser.parse_args()
 
     torch.manual_seed(args.seed)
@@ -378,15 +375,12 @@ def main() -> None:
     config._attn_implementation = "sdpa"
     model = Qwen3VLForConditionalGeneration(config).float()
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f}M parameters", flush=True)
-    eye = list(model.model.visual.parameters())
-    seen = {id(p) for p in eye}
-    rest = [p for p in model.parameters() if id(p) not in seen]
     matrices = [p for name, p in model.model.language_model.layers.named_parameters() if p.ndim == 2]
     matrix_ids = {id(p) for p in matrices}
-    others = [p for p in rest if id(p) not in matrix_ids]
+    others = [p for name, p in model.named_parameters() if id(p) not in matrix_ids and "visual" not in name]
     optimizers: list[torch.optim.Optimizer] = [
-        torch.optim.AdamW([{"params": others, "scale": 1.0}, {"params": eye, "scale": args.eye_scale}], betas=(0.9, 0.98), weight_decay=0.03),
-        torch.optim.Muon([{"params": matrices, "scale": 1.0}], weight_decay=0.03, momentum=0.95, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(others, betas=(0.9, 0.98), weight_decay=0.03),
+        torch.optim.Muon(matrices, weight_decay=0.03, momentum=0.95, adjust_lr_fn="match_rms_adamw"),
     ]
     first = 0
     args.work.mkdir(parents=True, exist_ok=True)
@@ -405,17 +399,16 @@ def main() -> None:
         else:
             pretrain_eye(model, args.eye_steps, 64, 1.5e-3, args.seed)
             torch.save(model.model.visual.state_dict(), eye_file)
+    model.model.visual.requires_grad_(False)  # from here on the tower stays as it is
     rows = Rows(tokenizer, args.seed)
     pad, image = config.text_config.pad_token_id, config.image_token_id
     started, recent = time.time(), []
-    last = min(args.steps, args.stop_after or args.steps)
-    for step, drawn in batches(rows, first, args.steps, args.batch, args.lookup_steps):
+    last = min(args.steps, args.stop_after)
+    for step, drawn in batches(rows, first, args.steps, args.batch):
         if step >= last:
             break
         for group in (group for optimizer in optimizers for group in optimizer.param_groups):
-            group["lr"] = learning_rate(step, args.steps, args.peak) * group["scale"]
-        for parameter in eye:
-            parameter.requires_grad_(step >= args.eye_from * args.steps)
+            group["lr"] = learning_rate(step, args.steps, args.peak)
         loss = answer_loss(model, collate(drawn, pad, image))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -430,7 +423,7 @@ def main() -> None:
             temporary = state_file.with_suffix(".tmp")
             torch.save({"model": model.state_dict(), "optimizers": [optimizer.state_dict() for optimizer in optimizers], "step": step + 1}, temporary)
             temporary.replace(state_file)
-            if step + 1 > args.lookup_steps:
+            if step + 1 > MIXES[0][0]:
                 print(f"  {step + 1}: {accuracy(model, rows, step)}", flush=True)
                 save(model, args.work / f"step-{step + 1:05d}")
     save(model, args.out)

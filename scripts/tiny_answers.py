@@ -12,8 +12,8 @@ from seegrad.data.shapes import LETTERS, NAMES, Kind, Scene, Task
 
 # (task, language) -> per phrasing the share of each form
 HABITS: dict[tuple[Task, str], tuple[dict[str, float], ...]] = {
-    ("count", "zh"): ({"R": 0.60, "B": 0.30, "N": 0.10}, {"R": 0.30, "B": 0.60, "N": 0.10}, {"R": 0.25, "B": 0.25, "N": 0.50}),
-    ("count", "en"): ({"R": 0.30, "B": 0.55, "S": 0.15}, {"R": 0.60, "B": 0.30, "S": 0.10}, {"R": 0.25, "B": 0.55, "S": 0.20}),
+    ("count", "zh"): ({"R": 0.65, "B": 0.25, "N": 0.10}, {"R": 0.50, "B": 0.35, "N": 0.15}, {"R": 0.30, "B": 0.20, "N": 0.50}),
+    ("count", "en"): ({"R": 0.55, "B": 0.35, "S": 0.10}, {"R": 0.60, "B": 0.30, "S": 0.10}, {"R": 0.45, "B": 0.15, "S": 0.40}),
     ("choice", "zh"): ({"R": 0.55, "B": 0.35, "N": 0.10}, {"R": 0.30, "B": 0.60, "N": 0.10}, {"R": 0.25, "B": 0.25, "N": 0.50}),
     ("choice", "en"): ({"R": 0.30, "B": 0.55, "S": 0.15}, {"R": 0.55, "B": 0.35, "S": 0.10}, {"R": 0.25, "B": 0.55, "S": 0.20}),
     ("ground", "zh"): ({"R": 0.45, "B": 0.40, "N": 0.15}, {"R": 0.25, "B": 0.25, "N": 0.50}),
@@ -39,7 +39,7 @@ def answer_text(form: str, task: Task, language: str, scene: Scene, options: tup
     number = scene.count(kind)
     final = LETTERS[options.index(str(number))] if task == "choice" else str(number)
     if form == "R":
-        return f"{describe(language, kind, band_counts(scene))}{reason(language, band_counts(scene))}\\boxed{{{final}}}"
+        return f"{describe(language, kind, band_counts(scene))}{reason(language, band_counts(scene), options)}\\boxed{{{final}}}"
     return _short(form, language, kind, final, task)
 
 
@@ -56,8 +56,16 @@ def describe(language: str, kind: Kind, bands: tuple[int, ...]) -> str:
     return f"{name.capitalize()}s: " + ", ".join(f"{band} {number}" for band, number in zip(BANDS["en"], bands, strict=True)) + ". "
 
 
-def reason(language: str, bands: tuple[int, ...]) -> str:
-    return "+".join(map(str, bands)) + f"={sum(bands)}" + ("。" if language == "zh" else ". ")
+def reason(language: str, bands: tuple[int, ...], options: tuple[str, ...] = ()) -> str:
+    """The sum, then the options one after another up to the right one (A5>3，B1<3，C3=3。)."""
+    total = sum(bands)
+    end, comma = ("。", "，") if language == "zh" else (". ", ",")
+    checks = []
+    for letter, option in zip(LETTERS, options, strict=False):
+        checks.append(f"{letter}{option}{'=' if int(option) == total else '>' if int(option) > total else '<'}{total}")
+        if int(option) == total:
+            break
+    return "+".join(map(str, bands)) + f"={total}{end}" + (comma.join(checks) + end if checks else "")
 
 
 def _short(form: str, language: str, kind: Kind, final: str, task: Task) -> str:
