@@ -170,9 +170,9 @@ def test_every_form_of_a_target(run: Path) -> None:
 
 def test_a_damaged_checkpoint_is_named(run: Path, tmp_path: Path) -> None:
     subprocess.run(["cp", "-r", str(run / "runs"), str(tmp_path)], check=True)
-    path = tmp_path / "runs/a/checkpoints/step-000002/weights/adapter_model.safetensors"
+    path = tmp_path / "runs/a/checkpoints/step-000002/weights/model.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(RunError, match=r"step-000002 is damaged.*adapter_model.safetensors"):
+    with pytest.raises(RunError, match=r"step-000002 is damaged.*model.safetensors"):
         find_target(str(tmp_path / "runs/a/checkpoints/step-000002"))
     assert find_target(str(tmp_path / "runs/a")).step == 1, "a run falls back to its newest whole checkpoint"
 
