@@ -17,6 +17,8 @@ from seegrad.statistics import Interval, paired_difference, wilson
 from seegrad.types import Example
 from seegrad.wiring import Parts, find_target
 
+pytestmark = pytest.mark.timeout(900)  # two real trainings of about a minute each on an idle core
+
 NUM_ITEMS = 240
 SHORT = ("steps=16", "eval.every=0", "save.every=0")
 
@@ -57,6 +59,14 @@ def base_answers() -> EvalResult:
 @pytest.fixture(scope="module")
 def run_answers(run: Path) -> EvalResult:
     return answers(str(run), test_examples(), "trained")
+
+
+def test_the_base_counts_imperfectly_and_often_forgets_the_box(base_answers: EvalResult) -> None:
+    """Both have to be there to be learned; what it does answer readably is mostly right, because it sees."""
+    accuracy, readable, given = (base_answers.summary[name] for name in ("accuracy", "format_rate", "accuracy_given_parsable"))
+    assert accuracy["high"] > 0.5 and accuracy["low"] < 0.8, accuracy
+    assert readable["high"] > 0.6 and readable["low"] < 0.95, readable
+    assert 0.6 < given["low"] and given["high"] < 0.97, given
 
 
 def test_a_short_run_answers_more_questions_right(base_answers: EvalResult, run_answers: EvalResult) -> None:
