@@ -163,9 +163,9 @@ def test_the_blind_guesser_notices_a_prior() -> None:
     """The check above can fail: with only the questions whose answer is 1 or 2 it is far above chance."""
     skewed = [example for example in draw("count", "train", 800) if example.answer in "12"]
     assert best_blind_accuracy(skewed[::2], skewed[1::2]) > 0.35
-    corner = [example for example in draw("ground", "train", 1200) if max(int(side) for side in example.answer.split(",")[2:]) < 24]
+    corner = [example for example in draw("ground", "train", 500) if max(int(side) for side in example.answer.split(",")[2:]) < 24]
     guess = ",".join(map(str, best_blind_box(corner)))
-    assert len(corner) > 20 and np.mean([iou(example, f"\\boxed{{{guess}}}").value for example in corner]) > 0.2
+    assert len(corner) > 15 and np.mean([iou(example, f"\\boxed{{{guess}}}").value for example in corner]) > 0.2
 
 
 def test_every_answer_is_equally_frequent() -> None:
