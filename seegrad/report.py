@@ -89,8 +89,21 @@ def _pair_within(source: Source) -> list[Comparison]:
             found.append(compare(base, newest))
     if not found:
         names = ", ".join(f"{result.name} (step {result.version}, {len(result.items)} items)" for result in source.evals)
-        raise UsageError(f"{source.path} holds no base and trained evaluation of the same items ({names}); name two: seegrad report A.json B.json")
+        raise UsageError(f"{source.path} holds no base and trained evaluation of the same items ({names}); {_missing(source)}")
     return sorted(found, key=_importance)
+
+
+def _missing(source: Source) -> str:
+    """What to type to get the evaluation that is not there."""
+    trained = sorted((result for result in source.evals if result.version > 0), key=_rank)
+    if source.run is None:
+        return "name two: seegrad report A.json B.json"
+    path = source.run.path
+    if not trained:
+        return f"evaluate the trained model on them: seegrad eval {path}"
+    split, number = trained[0].split, len(trained[0].items)
+    words = f"seegrad eval {source.run.config().model.base} --recipe {path / 'config.toml'} --split {split} --num-items {number}"
+    return f"evaluate the base too: {words} --out {path / 'eval' / f'base-{split}.json'}"
 
 
 def _pair_across(source_a: Source, source_b: Source) -> list[Comparison]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -191,6 +192,12 @@ def test_refusals_name_what_to_do(run: Path, tmp_path: Path) -> None:
         report(only)
     with pytest.raises(UsageError, match="0 of them the same"):
         report(run / "eval" / "base-test.json", run / "eval" / "base-ood.json", tmp_path / "x")
+    shutil.copytree(run, tmp_path / "run")
+    (tmp_path / "run/eval/base-test.json").unlink()
+    (tmp_path / "run/eval/base-ood.json").unlink()
+    words = r"evaluate the base too: seegrad eval tiny --recipe \S+/run/config.toml --split test --num-items \d+ --out \S+/run/eval/base-test.json$"
+    with pytest.raises(UsageError, match=words):
+        report(tmp_path / "run")
     (only / "b.json").write_text("{")
     with pytest.raises(RunError, match=r"b\.json"):
         report(only)
