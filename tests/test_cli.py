@@ -245,6 +245,17 @@ def test_export_answers_like_the_run(run: Path) -> None:
     assert "base model" in one_line("export", "tiny", "--out", "other", cwd=run, code=2)
 
 
+def test_a_run_of_adapters_keeps_a_peft_folder_and_exports_merged(tmp_path: Path) -> None:
+    """The recipes train all weights; the other way to train goes through the same commands."""
+    words = ("model.train=lora", "model.lora_rank=4", "model.train_vision=false", "steps=1", "eval.every=0")
+    seegrad("train", "count", *QUICK, *words, "--out", "runs/l", cwd=tmp_path)
+    weights = tmp_path / "runs/l/checkpoints/step-000001/weights"
+    assert sorted(path.name for path in weights.iterdir()) == ["adapter_config.json", "adapter_model.safetensors"]
+    seegrad("export", "runs/l", "--out", "merged", cwd=tmp_path)
+    ask = ("-n", "2", "--temperature", "0", "--recipe", "count")
+    assert seegrad("sample", "merged", *ask, cwd=tmp_path) == seegrad("sample", "runs/l", *ask, cwd=tmp_path)
+
+
 def test_ctrl_c_keeps_the_run_and_exits_130(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "seegrad", "train", "count", "steps=500", *QUICK, "eval.every=0", "--out", "runs/b"]
     process = subprocess.Popen(command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
