@@ -89,7 +89,7 @@ def train(
     model: Annotated[str | None, typer.Option(help="The base model: tiny, a folder, or a hub id.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run: RECIPE or --out names it; neither: the newest in runs/.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved settings and stop.")] = False,
-    show_samples: Annotated[bool, typer.Option("--show-samples", help="Print some answers of every step.")] = False,
+    show_samples: Annotated[bool, typer.Option("--show-samples", help="Print every answer of every step.")] = False,
     save: Annotated[bool, typer.Option("--save/--no-save", help="Keep the run on disk.")] = True,
     out: Annotated[Path | None, typer.Option(help="The run directory (default: a new one in runs/).")] = None,
 ) -> None:
@@ -244,9 +244,11 @@ def doctor(
 def data_list() -> None:
     """List the data sets with their splits."""
     from seegrad import registry
+    from seegrad.data.shapes import SPLIT_SIZES
 
     for name in registry.names("dataset"):
         print(f"{name:12}{_first_line(registry.load('dataset', name))}")
+    print(f"{'splits':12}{', '.join(SPLIT_SIZES)}")
 
 
 @data_app.command("show", epilog=EXIT_CODES)

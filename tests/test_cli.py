@@ -228,7 +228,8 @@ def test_doctor_passes_and_fails(tmp_path: Path) -> None:
 
 def test_data_and_list(tmp_path: Path) -> None:
     assert "contact" not in seegrad("data", "list", cwd=tmp_path)
-    assert "ground" in seegrad("data", "list", cwd=tmp_path)
+    listed = seegrad("data", "list", cwd=tmp_path)
+    assert all(line in listed for line in ("\nground      ", "\nsplits      pretrain, train, dev, test, ood\n"))
     printed = seegrad("data", "show", "choice", "-n", "5", cwd=tmp_path)
     assert printed.count("#") == 5
     assert (tmp_path / "runs/choice-train.png").read_bytes().startswith(b"\x89PNG")
