@@ -146,7 +146,7 @@ def _rates(main: Comparison, names: Names, out: Path) -> str:
 
 
 def _flips(main: Comparison, names: Names, images: Sequence[Path], out: Path) -> str:
-    improved, worsened = _spread(main.improved, NUM_IMPROVED), _spread(main.worsened, NUM_WORSENED)
+    improved, worsened = _form_and_sight(main.improved, NUM_IMPROVED), _spread(main.worsened, NUM_WORSENED)
     blocks = ["## What changed", page.flips(main, names)]
     shown = [*((pair, f"now right: {pair.a.id}") for pair in improved), *((pair, f"now wrong: {pair.a.id}") for pair in worsened)]
     pictures = {pair.a.id: path for pair, _ in shown if (path := _picture(pair.b, images)) is not None}
@@ -186,6 +186,14 @@ def _box(text: str | None) -> tuple[float, float, float, float] | None:
 
 def _picture(item: EvalItem, folders: Sequence[Path]) -> Path | None:
     return next((path for folder in folders for digest in item.images[:1] if (path := folder / f"{digest}.png").is_file()), None)
+
+
+def _form_and_sight(pairs: Sequence[Pair], count: int) -> list[Pair]:
+    """`count` improved pairs, half of them with a readable wrong answer before, where there are such: both ways of improving are shown."""
+    misread = [pair for pair in pairs if pair.a.parsed is not None]
+    unreadable = [pair for pair in pairs if pair.a.parsed is None]
+    first = _spread(misread, max(count - count // 2, count - len(unreadable)))
+    return [*first, *_spread(unreadable, count - len(first))]
 
 
 def _spread(pairs: Sequence[Pair], count: int) -> list[Pair]:
