@@ -71,6 +71,7 @@ def train(pipeline: Pipeline, config: Config, run: RunWriter | None, reporter: R
             clock.lap("sample")
             datums, places = to_datums(groups)
             datums = with_reference(datums, policy, config)
+            untrained = {} if run is None else score_untrained(groups, policy, config)
             adam, output, optimizer = adam_params(config, step), None, {}
             if datums:
                 output = policy.forward_backward(datums, loss_spec(config))
@@ -84,7 +85,7 @@ def train(pipeline: Pipeline, config: Config, run: RunWriter | None, reporter: R
                 clock.lap("eval")
             metrics.update(clock.times(metrics["tokens/sampled"]))
             if run is not None:
-                run.write_step(step, groups, traces(datums, places, output), metrics)
+                run.write_step(step, groups, {**untrained, **traces(datums, places, output)}, metrics)
             tell(reporter, step, groups, metrics, show_samples)
             if (watch.is_last(step) or (config.save.every and step % config.save.every == 0)) and run is not None:
                 with run.checkpoint(step, config.save.keep) as checkpoint:
@@ -134,6 +135,13 @@ def traces(datums: Sequence[Datum], places: Sequence[tuple[int, int]], output: S
         return {}
     rows = zip(datums, places, output.logprobs_D, output.entropy_D, strict=True)
     return {place: (logprobs_T[datum.active_T], entropy_T[datum.active_T]) for datum, place, logprobs_T, entropy_T in rows}
+
+
+def score_untrained(groups: Sequence[Group], policy: Policy, config: Config) -> dict[tuple[int, int], TokenTrace]:
+    """The same numbers, at the same weights and without a gradient, for the completions that are not trained on: flat groups, failed graders."""
+    datums, places = to_datums(groups, trained=False)
+    plain = LossSpec("importance_sampling", temperature=config.rollout.temperature)
+    return traces(datums, places, policy.forward(datums, plain) if datums else None)
 
 
 def held_out(pipeline: Pipeline, config: Config, run: RunWriter | None, step: int) -> dict[str, float]:

@@ -39,7 +39,6 @@ def config(steps: int = 20) -> Config:
         "rollout.questions_per_step=2",
         "rollout.group_size=4",
         "rollout.max_tokens=24",
-        "model.lora_rank=8",
         "model.device=cpu",
         "algorithm.kl_coef=0.01",
         "optimizer.learning_rate=1e-3",

@@ -89,6 +89,13 @@ def test_flat_groups_and_failed_attempts_are_left_out() -> None:
     assert len(datums) == 3
 
 
+def test_every_attempt_is_trained_on_or_left_out_never_both() -> None:
+    groups = [group(attempt(1.0), attempt(1.0)), group(attempt(1.0), attempt(0.0, error="x"), attempt(0.0)), group(attempt(0.0), attempt(2.0))]
+    trained, left_out = (to_datums(groups, trained=value)[1] for value in (True, False))
+    assert left_out == [(0, 0), (0, 1), (1, 1)]
+    assert sorted(trained + left_out) == [(index, number) for index, item in enumerate(groups) for number in range(len(item.rollouts_G))]
+
+
 def test_nearly_equal_rewards_are_not_flat() -> None:
     datums, _ = to_datums([group(attempt(1.0), attempt(1.0 + 1e-12))])
     assert len(datums) == 2

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -66,6 +67,11 @@ def test_the_fake_policy_learns() -> None:
     assert np.mean(rewards[:5]) < 0.3 and np.mean(rewards[-5:]) > 0.5
 
 
+def flat_group(rollouts: list[dict[str, Any]], rollout: dict[str, Any]) -> bool:
+    """Whether all attempts at the question of `rollout` got one reward."""
+    return len({other["reward"] for other in rollouts if other["group"] == rollout["group"]}) == 1
+
+
 def test_metrics_are_what_the_rollouts_say(tmp_path: Path) -> None:
     policy = fakes.FakePolicy()
     fake_run(tmp_path / "run", fakes.config(), policy=policy)
@@ -74,7 +80,7 @@ def test_metrics_are_what_the_rollouts_say(tmp_path: Path) -> None:
     assert [line["step"] for line in metrics] == [1, 2, 3, 4, 5, 6]
     for line in metrics:
         rollouts = run.rollouts(line["step"])
-        trained = [rollout for rollout in rollouts if rollout["trainer_logprobs"] is not None]
+        trained = [rollout for rollout in rollouts if rollout["advantage"] != 0 or not flat_group(rollouts, rollout)]
         flat = [entry.flat for entry in run.index() if entry.step == line["step"]]
         part = next(name for name in rollouts[0]["scores"] if name.endswith("first_digit"))
         expected = {
@@ -105,7 +111,7 @@ def test_metrics_are_what_the_rollouts_say(tmp_path: Path) -> None:
             "tokens_per_second",
         } <= line.keys()
         assert {rollout["policy_version"] for rollout in rollouts} == {line["step"] - 1}
-        for rollout in trained:
+        for rollout in rollouts:  # the untrained ones are scored too
             assert len(rollout["trainer_logprobs"]) == len(rollout["entropy"]) == len(rollout["tokens"])
             assert np.allclose(rollout["trainer_logprobs"], rollout["sampler_logprobs"], atol=1e-6)
     assert [adam.learning_rate for adam in policy.adams] == pytest.approx([line["trainer/learning_rate"] for line in metrics])
@@ -199,7 +205,7 @@ def test_a_flat_step_says_so_and_goes_on(tmp_path: Path) -> None:
     assert [note for note in reporter.notes if "all 4 groups are flat" in note and "no update" in note] == reporter.notes and len(reporter.notes) == 6
     for line in RunDir.open(tmp_path / "run").metrics():
         assert line["train_datums"] == 0 and line["degenerate_fraction"] == 1 and "trainer/loss" not in line
-    assert all(rollout["trainer_logprobs"] is None for rollout in RunDir.open(tmp_path / "run").rollouts(3))
+    assert all(len(rollout["trainer_logprobs"]) == len(rollout["tokens"]) for rollout in RunDir.open(tmp_path / "run").rollouts(3))
 
 
 def test_off_policy_samples_stop_the_run_naming_both_numbers(tmp_path: Path) -> None:
@@ -256,7 +262,7 @@ def test_failed_graders_are_told_counted_and_not_trained_on(tmp_path: Path) -> N
     fake_run(tmp_path / "run", fakes.config(), reporter=reporter, rewards=Sometimes())
     run = RunDir.open(tmp_path / "run")
     failed = [rollout for step in range(1, 7) for rollout in run.rollouts(step) if rollout["error"]]
-    assert failed and all(rollout["trainer_logprobs"] is None and rollout["advantage"] == 0 for rollout in failed)
+    assert failed and all(len(rollout["entropy"]) == len(rollout["tokens"]) and rollout["advantage"] == 0 for rollout in failed)
     assert sum(line["rollout/errors"] for line in run.metrics()) == len(failed)
     assert any("could not be graded" in note and "planted" in note for note in reporter.notes)
 
@@ -287,6 +293,7 @@ import sys
 for name in ("torch", "transformers", "peft"):
     sys.modules[name] = None
 from pathlib import Path
+from typing import Any
 from tests import fakes
 from tests.runs import fake_run
 print(fake_run(Path(sys.argv[1]), fakes.config(steps=2)).state)
