@@ -17,7 +17,8 @@ from typing import cast
 from seegrad import registry
 from seegrad.backends.base import Backend, Sampler
 from seegrad.checkpoints import Checkpoint, checkpoints_in, step_of
-from seegrad.config import Config, DataConfig, ModelConfig, load_config
+from seegrad.config import Config, ModelConfig, load_config
+from seegrad.data.rows import load_rows
 from seegrad.errors import DataError, RunError, UsageError
 from seegrad.families.folder import model_folder
 from seegrad.images import clean
@@ -26,7 +27,7 @@ from seegrad.rewards.base import Rewards
 from seegrad.types import Example, Floats, SamplingParams
 
 CONFIG_FILE = "config.toml"
-Dataset = Callable[[str, DataConfig], Sequence[Example]]
+BUNDLED = "tiny"  # always the bundled model; a folder of that name is ./tiny
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,7 @@ class Parts:
 
     def examples(self, split: str) -> Sequence[Example]:
         """A split of the data set; raises UsageError or DataError in one line when there is none."""
-        dataset = cast(Dataset, registry.load("dataset", self.config.data.name))
-        return dataset(split, self.config.data)
+        return load_rows(split, self.config.data)
 
     def sampling(self, *, temperature: float, max_tokens: int | None = None, seed: int = 0) -> SamplingParams:
         """The rollout's sampling settings with another temperature (0: greedy, without top-p and top-k)."""
@@ -106,7 +106,7 @@ def find_target(name: str, *, recipe: str | None = None, overrides: Sequence[str
         return _run_target(*found, recipe, overrides)
     if path.is_dir() and (path / "adapter_config.json").is_file():
         raise UsageError(f"{name} is an adapter outside a run directory; export it first: seegrad export RUN --out FOLDER")
-    if path.is_dir() and not (path / "config.json").is_file():
+    if path.is_dir() and name != BUNDLED and not (path / "config.json").is_file():
         raise RunError(
             f"{name} is neither a run directory ({CONFIG_FILE}) nor a model folder (config.json); runs here: {', '.join(run_names()) or 'none'}"
         )
@@ -166,12 +166,21 @@ def eval_path(target: Target, split: str) -> Path:
     The newest checkpoint of a run writes `SPLIT.json`; so the name says the data set when it is not the run's own.
     """
     if target.run is None:
-        return Path("runs") / f"base-{target.label.replace('/', '-')}" / "eval" / f"{target.config.data.name}-{split}.json"
+        return Path("runs") / f"base-{target.label.replace('/', '-')}" / "eval" / f"{file_word(target.config.data.name)}-{file_word(split)}.json"
     newest = _newest(target.run).step
     own = load_config(str(target.run / CONFIG_FILE)).data.name
     parts = [f"step-{target.step:06d}"] if target.step != newest else []
-    parts += [target.config.data.name.rpartition(":")[2]] if target.config.data.name != own else []
-    return target.run / "eval" / f"{'-'.join([*parts, split])}.json"
+    parts += [file_word(target.config.data.name)] if target.config.data.name != own else []
+    return target.run / "eval" / f"{'-'.join([*parts, file_word(split)])}.json"
+
+
+def file_word(name: str) -> str:
+    """A name as part of a file's name: of an address the function, and no separator.
+
+    >>> file_word("my/rows.py:dev"), file_word("a/b")
+    ('dev', 'a-b')
+    """
+    return name.rpartition(":")[2].replace("/", "-")
 
 
 def own_example(question: str, images: Sequence[Path]) -> Example:
