@@ -1,4 +1,4 @@
-"""Files that are whole or absent: atomic replacement, append-only JSON lines, and a full disk told apart from other failures.
+"""Files that are whole or absent: atomic replacement, append-only JSON lines, a folder's lock, and a full disk told apart from other failures.
 
 `write_atomic` and `append_lines` return only after the bytes are on the disk (fsync); `sync=False` leaves that to a later `sync_paths`.
 """
@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import math
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,8 +22,10 @@ _PROBE_BYTES = 1 << 20
 
 
 def dump_json(value: Any, *, indent: int | None = None) -> bytes:
-    """UTF-8 JSON with a closing newline; numbers that are not finite become null, so that any reader can parse it."""
-    return (json.dumps(finite(value), ensure_ascii=False, allow_nan=False, indent=indent) + "\n").encode("utf-8")
+    """UTF-8 JSON with a closing newline; numbers that are not finite become null, so that any reader can parse it. Text that UTF-8 has no bytes for
+    (half a surrogate pair, from a file name or a grader) is written as its JSON escape and reads back the same."""
+    text = json.dumps(finite(value), ensure_ascii=False, allow_nan=False, indent=indent) + "\n"
+    return text.encode("utf-8", "backslashreplace")
 
 
 def finite(value: Any) -> Any:
@@ -36,11 +40,13 @@ def finite(value: Any) -> Any:
 
 
 def read_json(path: Path) -> Any:
-    """Raises RunError naming the file when it is absent or not JSON."""
+    """Raises RunError naming the file when it is absent, cannot be read or is not JSON."""
     try:
         return json.loads(path.read_bytes())
     except FileNotFoundError:
         raise RunError(f"{path} does not exist") from None
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror or error}") from None
     except ValueError as error:
         raise RunError(f"{path} is not valid JSON: {error}") from None
 
@@ -91,24 +97,37 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 return
-            try:
-                record = json.loads(line)
-            except ValueError as error:
-                raise RunError(f"{path}:{number} is not valid JSON: {error}") from None
-            if not isinstance(record, dict):
-                raise RunError(f"{path}:{number} holds {type(record).__name__}, expected an object")
-            yield record
+            yield _record(line, f"{path}:{number}")
 
 
 def cut_lines(path: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
-    """Keep only the whole lines whose record passes, in one atomic replacement. Kept lines stay byte for byte."""
+    """Keep only the whole lines whose record passes, in one atomic replacement. Kept lines stay byte for byte.
+
+    Raises RunError, and changes nothing, when a whole line is damaged.
+    """
     if not path.exists():
         return
     with path.open("rb") as file:
-        kept = [line for line in file if line.endswith(b"\n") and keep(json.loads(line))]
+        kept = [line for number, line in enumerate(file, 1) if line.endswith(b"\n") and keep(_record(line, f"{path}:{number}"))]
     data = b"".join(kept)
     if len(data) != path.stat().st_size:
         write_atomic(path, data)
+
+
+def parse_lines(data: bytes, path: Path) -> Iterator[dict[str, Any]]:
+    """The records in bytes that were read from `path`. Raises RunError naming the line."""
+    for number, line in enumerate(data.splitlines(), 1):
+        yield _record(line, f"{path}: line {number}")
+
+
+def _record(line: bytes, place: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise RunError(f"{place} is not valid JSON: {error}; repair or delete that line") from None
+    if not isinstance(record, dict):
+        raise RunError(f"{place} holds {type(record).__name__}, expected an object; repair or delete that line")
+    return record
 
 
 def sync_folder(folder: Path) -> None:
@@ -124,6 +143,36 @@ def sync_paths(paths: Iterable[Path]) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def lock_folder(path: Path) -> int:
+    """An open descriptor of `lock` with an exclusive flock (dropped by the system when the process dies). A reader may hold it for an instant."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise RunError(f"{path} cannot be used as a run directory: {error.strerror}; give another out=") from error
+    try:
+        for _ in range(5):
+            if try_flock(descriptor):
+                os.pwrite(descriptor, f"{os.getpid():<10}\n".encode(), 0)  # always as long: a full disk has room for it the next time
+                return descriptor
+            time.sleep(0.02)
+        owner = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
+    except OSError as error:
+        os.close(descriptor)
+        raise RunError(f"{path} cannot be locked: {error.strerror}; free some space or give another out=") from error
+    os.close(descriptor)
+    raise RunError(f"{path} is being written by process {owner}; wait for it, stop it, or give another out=")
+
+
+def try_flock(descriptor: int) -> bool:
+    """Take the exclusive lock of an open file; False when another process has it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def is_disk_full(error: BaseException, folder: Path) -> bool:

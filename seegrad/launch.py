@@ -116,7 +116,10 @@ def _finished(path: Path | None) -> str | None:
     if path is None:
         return None
     run = RunDir.open(path)
-    status, checkpoints = run.status(), run.checkpoints()
+    try:
+        status, checkpoints = run.status(), run.checkpoints()
+    except RunError:  # a damaged status.json says nothing; what is left to do follows from the checkpoints
+        return None
     whole = bool(checkpoints) and checkpoints[-1].step >= status.steps and checkpoints[-1].damage() is None
     return f"{path} is finished ({status.step} steps); evaluate: seegrad eval {path}" if status.state == "finished" and whole else None
 

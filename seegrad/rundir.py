@@ -14,13 +14,12 @@ run that continues from s cuts everything after it: no gap, no repeat.
 from __future__ import annotations
 
 import datetime
-import fcntl
-import json
 import os
-import time
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -29,7 +28,19 @@ import numpy as np
 from seegrad import checkpoints
 from seegrad.checkpoints import Checkpoint, step_name, step_of
 from seegrad.config import Config, load_config, resolved_toml
-from seegrad.durable import append_lines, cut_lines, dump_json, is_disk_full, read_json, read_lines, sync_paths, write_atomic
+from seegrad.durable import (
+    append_lines,
+    cut_lines,
+    dump_json,
+    is_disk_full,
+    lock_folder,
+    parse_lines,
+    read_json,
+    read_lines,
+    sync_paths,
+    try_flock,
+    write_atomic,
+)
 from seegrad.environment import changed_versions, describe_environment
 from seegrad.errors import RunError
 from seegrad.images import content_hash
@@ -95,7 +106,11 @@ class RunDir:
 
     def status(self) -> Status:
         """The last status that was written. A killed run still says `running`; `is_locked` tells whether it is alive."""
-        return Status(**read_json(self.path / "status.json"))
+        tree = read_json(self.path / "status.json")
+        try:
+            return Status(**tree)
+        except TypeError as error:
+            raise RunError(f"{self.path / 'status.json'} is not the status of a run: {error}") from None
 
     def environment(self) -> dict[str, Any]:
         """Versions, machine, command line and seed."""
@@ -107,7 +122,7 @@ class RunDir:
             return False
         descriptor = os.open(self.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return not _try_flock(descriptor)
+            return not try_flock(descriptor)
         finally:
             os.close(descriptor)
 
@@ -118,21 +133,24 @@ class RunDir:
     def index(self) -> Iterator[IndexEntry]:
         """All groups in the order in which they were sampled."""
         for line in read_lines(self.path / "rollouts" / "index.jsonl"):
-            yield IndexEntry(**{**line, "rewards": tuple(line["rewards"])})
+            try:
+                yield IndexEntry(**{**line, "rewards": tuple(line["rewards"])})
+            except (KeyError, TypeError) as error:
+                raise RunError(f"{self.path}/rollouts/index.jsonl has a line that describes no group ({type(error).__name__}: {error})") from None
 
     def group(self, entry: IndexEntry) -> list[dict[str, Any]]:
         """The rollouts of one group, read from its place without reading the rest."""
         path = self.path / "rollouts" / entry.file
         with path.open("rb") as file:
             file.seek(entry.offset)
-            return list(_parse(file.read(entry.length), path))
+            return list(parse_lines(file.read(entry.length), path))
 
     def rollouts(self, step: int) -> list[dict[str, Any]]:
         """All rollouts of one step. Raises RunError when the step was not written."""
         path = self.path / "rollouts" / f"{step_name(step)}.jsonl"
         if not path.is_file():
             raise RunError(f"{self.path} has no rollouts of step {step}; its last step is {self.status().step}")
-        return list(_parse(path.read_bytes(), path))
+        return list(parse_lines(path.read_bytes(), path))
 
     def image(self, digest: str) -> bytes:
         """The encoded picture with this content hash."""
@@ -190,7 +208,7 @@ class RunWriter(RunDir):
     def create(cls, path: Path | str, config: Config) -> Self:
         """A new run. Raises RunError when the folder already holds a run or something else, or is being written."""
         path = Path(path)
-        lock = _lock(path)
+        lock = lock_folder(path)
         try:
             if (path / "config.toml").exists():
                 raise RunError(f"{path} already holds a run; continue it with --resume {path}, or give another out=")
@@ -214,26 +232,55 @@ class RunWriter(RunDir):
         """Take the lock of an existing run. Nothing is changed before `cut`."""
         path = Path(path)
         RunDir.open(path)
-        return cls(path, _lock(path), resumed=True)
+        return cls(path, lock_folder(path), resumed=True)
 
     def resume_point(self) -> tuple[Checkpoint | None, list[str]]:
         """The newest whole checkpoint (None: start from step 0) and warnings: damaged checkpoints that were skipped, versions that have changed.
 
-        Raises RunError when there are checkpoints and all are damaged.
+        Raises RunError when there are checkpoints and all are damaged, or none although the run must have written one: continuing would start
+        over and delete what was kept.
         """
         checkpoint, warnings = checkpoints.newest_whole(self.path / "checkpoints")
-        changed = changed_versions(self.environment(), describe_environment())
-        if changed:
-            warnings.append(f"versions differ from the run's start ({changed}): the continuation may not be bit for bit")
-        return checkpoint, warnings
+        if checkpoint is None and (done := self._steps_past_a_checkpoint()):
+            raise RunError(
+                f"{self.path} has taken {done} steps but its checkpoints are gone, so it would start over and delete them; "
+                "bring the checkpoints back, or start again with another out="
+            )
+        try:
+            changed = changed_versions(self.environment(), describe_environment())
+            versions = f"versions differ from the run's start ({changed}): the continuation may not be bit for bit" if changed else None
+        except RunError as error:
+            versions = f"{error}: whether versions have changed since the run's start is not known"
+        absent = None if checkpoint is None else self._absent_steps(checkpoint.step)
+        return checkpoint, [*warnings, *(warning for warning in (versions, absent) if warning)]
+
+    def _steps_past_a_checkpoint(self) -> int:
+        """Steps taken, when a checkpoint must have been written before the last of them; else 0."""
+        done = max((step for line in read_lines(self.path / "metrics.jsonl") if isinstance(step := line.get("step"), int)), default=0)
+        settings = self.config()
+        return done if self._is_finished() or 0 < settings.save.every < done else 0
+
+    def _is_finished(self) -> bool:
+        try:
+            return self.status().state == "finished"
+        except RunError:
+            return False
+
+    def _absent_steps(self, last: int) -> str | None:
+        """Steps up to `last` that metrics.jsonl or the index should hold and do not, in words: somebody has cut these files."""
+        for path in (self.path / "metrics.jsonl", self.path / "rollouts" / "index.jsonl"):
+            absent = sorted(set(range(1, last + 1)) - {line.get("step") for line in read_lines(path)})
+            if absent:
+                return f"{path} lacks {len(absent)} of steps 1-{last} (first: {absent[0]}); they cannot be written again: curves have a gap"
+        return None
 
     def cut(self, step: int) -> None:
         """Remove everything after `step`, so that the next step written is `step` + 1."""
         with self._space(self.path):
             checkpoints.remove_leftovers(self.path / "checkpoints")
             checkpoints.set_aside_after(self.path / "checkpoints", step)
-            cut_lines(self.path / "metrics.jsonl", lambda line: line["step"] <= step)
-            cut_lines(self.path / "rollouts" / "index.jsonl", lambda line: line["step"] <= step)
+            for path in (self.path / "metrics.jsonl", self.path / "rollouts" / "index.jsonl"):
+                cut_lines(path, partial(_is_within, path, step))
             for path in (*(self.path / "rollouts").glob("step-*.jsonl"), *(self.path / "eval").glob("step-*.json")):
                 number = step_of(path.stem)
                 if number is not None and number > step:
@@ -297,16 +344,27 @@ class RunWriter(RunDir):
 
 def new_path(name: str, root: Path = Path("runs")) -> Path:
     """Claim `runs/<name>-<date>-<number>`, the first number that is free. The folder is made, so that two runs never get the same one."""
-    root.mkdir(parents=True, exist_ok=True)
     date = datetime.date.today().isoformat()
-    for number in range(1, 100_000):
-        path = root / f"{name}-{date}-{number}"
-        try:
-            path.mkdir()
-        except FileExistsError:
-            continue
-        return path
+    stem = re.sub(r"[/\\\x00-\x1f]+", "-", name) or "run"  # a name is free text, a folder is one word
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        for number in range(1, 100_000):
+            path = root / f"{stem}-{date}-{number}"
+            try:
+                path.mkdir()
+            except FileExistsError:
+                continue
+            return path
+    except OSError as error:
+        raise RunError(f"no run directory can be made in {root.absolute()}: {error.strerror or error}; give a place with --out") from error
     raise RunError(f"{root} already holds 99,999 runs named {name}-{date}; give another out=")
+
+
+def _is_within(path: Path, last: int, line: Mapping[str, Any]) -> bool:
+    step = line.get("step")
+    if not isinstance(step, int):
+        raise RunError(f"{path} has a line without a step number ({str(dict(line))[:80]}); repair or delete that line")
+    return step <= last
 
 
 def short_floats(values_T: Floats) -> list[float]:
@@ -317,43 +375,6 @@ def short_floats(values_T: Floats) -> list[float]:
     """
     decimals: list[float] = np.asarray(values_T, np.float32).astype("U32").astype(np.float64).tolist()
     return decimals
-
-
-def _lock(path: Path) -> int:
-    """An open descriptor of `lock` with an exclusive flock (dropped by the system when the process dies). A reader may hold it for an instant."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise RunError(f"{path} cannot be used as a run directory: {error.strerror}; give another out=") from error
-    try:
-        for _ in range(5):
-            if _try_flock(descriptor):
-                os.pwrite(descriptor, f"{os.getpid():<10}\n".encode(), 0)  # always as long: a full disk has room for it the next time
-                return descriptor
-            time.sleep(0.02)
-        owner = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
-    except OSError as error:
-        os.close(descriptor)
-        raise RunError(f"{path} cannot be locked: {error.strerror}; free some space or give another out=") from error
-    os.close(descriptor)
-    raise RunError(f"{path} is being written by process {owner}; wait for it, stop it, or give another out=")
-
-
-def _try_flock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _parse(data: bytes, path: Path) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(data.splitlines(), 1):
-        try:
-            yield json.loads(line)
-        except ValueError as error:
-            raise RunError(f"{path}: line {number} is not valid JSON: {error}") from None
 
 
 def _index_entry(step: int, number: int, group: Group, file: str, offset: int, length: int) -> IndexEntry:

@@ -238,8 +238,10 @@ DAMAGES = {
 
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(run: RunWriter, kind: str) -> None:
-    for step in (2, 4):
-        save(run, step)
+    for step in (1, 2, 3, 4):
+        write(run, step, num_groups=1)
+        if step % 2 == 0:
+            save(run, step)
     damage, words = DAMAGES[kind]
     damage(run.path / "checkpoints" / "step-000004" / "state" / "tensors.bin")
     checkpoint, warnings = run.resume_point()
@@ -248,6 +250,8 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(run: RunWriter
     run.cut(2)
     assert [checkpoint.step for checkpoint in run.checkpoints()] == [2]
     assert (run.path / "checkpoints" / "damaged-step-000004").is_dir()
+    for step in (3, 4):
+        write(run, step, num_groups=1)
     save(run, 4)
     assert run.resume_point()[0].step == 4 and run.resume_point()[1] == []
 
@@ -372,3 +376,50 @@ def test_step_names() -> None:
         None,
         None,
     ]
+
+
+def test_a_run_whose_checkpoints_were_deleted_is_not_started_over(tmp_path: Path) -> None:
+    config = CONFIG.model_copy(update={"save": CONFIG.save.model_copy(update={"every": 2})})
+    with RunWriter.create(tmp_path / "run", config) as run:
+        for step in (1, 2):
+            write(run, step)
+        assert run.resume_point() == (None, [])  # killed before the checkpoint of step 2
+        write(run, 3)
+        before = tree(run.path)
+        with pytest.raises(RunError, match="has taken 3 steps but its checkpoints are gone"):
+            run.resume_point()
+        assert tree(run.path) == before
+
+
+def test_damage_to_the_small_files_does_not_keep_a_run_from_continuing(run: RunWriter) -> None:
+    write(run, 1)
+    save(run, 1)
+    (run.path / "environment.json").write_bytes(b"")
+    (run.path / "metrics.jsonl").write_bytes(b"")
+    (run.path / "status.json").write_text('{"pids": 3}')
+    checkpoint, warnings = run.resume_point()
+    assert checkpoint is not None and checkpoint.step == 1
+    assert "environment.json is not valid JSON" in warnings[0] and "metrics.jsonl lacks 1 of steps 1-1" in warnings[1]
+    with pytest.raises(RunError, match="not the status of a run"):
+        run.status()
+
+
+@pytest.mark.parametrize("line", ['{"step": 1', "[]", '{"reward": 1}'])
+def test_a_damaged_line_stops_the_cut_and_is_kept(run: RunWriter, line: str) -> None:
+    path = run.path / "metrics.jsonl"
+    path.write_text(f"{line}\n")
+    with pytest.raises(RunError, match="repair or delete that line"):
+        run.cut(0)
+    assert path.read_text() == f"{line}\n"
+
+
+def test_any_name_makes_one_folder_and_a_place_that_refuses_is_one_line(tmp_path: Path) -> None:
+    assert [new_path(name, tmp_path).parent for name in ("../up", "a/b", "", "\n")] == [tmp_path] * 4
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match=r"no run directory can be made in .*file"):
+        new_path("count", tmp_path / "file")
+
+
+def test_half_a_surrogate_pair_is_written_and_read_back() -> None:
+    text = {"path": "a\udcffb", "answer": "\ud83d 圆"}
+    assert json.loads(durable.dump_json(text)) == text
