@@ -79,7 +79,7 @@ def _load_file(path: Path, kind: Kind, name: str) -> ModuleType:
     sys.modules[unique] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script that ends with sys.exit() must not end this process
         del sys.modules[unique]
         line = _last_line_in(error, path)
         raise UsageError(f"{kind} {name!r}: {path}{line} failed to load: {_one_line(error)}") from error
@@ -102,9 +102,9 @@ def _last_line_in(error: BaseException, path: Path) -> str:
 def _load_module(location: str, kind: Kind, name: str) -> ModuleType:
     try:
         return importlib.import_module(location)
-    except Exception as error:  # the module's own code runs while it is imported
+    except (Exception, SystemExit) as error:  # the module's own code runs while it is imported
         raise UsageError(f"{kind} {name!r}: module {location!r} cannot be imported: {_one_line(error)}") from error
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"

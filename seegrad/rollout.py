@@ -81,7 +81,11 @@ def _credited(rollouts_G: Sequence[Rollout], advantage_fn: AdvantageFunction) ->
     rewards_G = np.array([rollouts_G[index].reward for index in valid], np.float32)
     if len({rollouts_G[index].reward for index in valid}) < 2:
         return tuple(rollouts_G)
-    advantages_G = np.asarray(advantage_fn(rewards_G), np.float64)
+    try:
+        advantages_G = np.asarray(advantage_fn(rewards_G), np.float64)
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UsageError(f"the advantage function fails on rewards {rewards_G.tolist()}: {reason}; expected one finite number for each") from error
     if advantages_G.shape != rewards_G.shape or not np.isfinite(advantages_G).all():
         raise UsageError(f"the advantage function made {advantages_G.tolist()} of rewards {rewards_G.tolist()}; expected one finite number for each")
     credited = list(rollouts_G)

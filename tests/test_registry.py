@@ -67,7 +67,12 @@ def test_a_wrong_name_is_explained_in_one_line(name: str, message: str) -> None:
 
 @pytest.mark.parametrize(
     ("body", "line", "kind"),
-    [("x = 1\ny = x / 0\n", 2, "ZeroDivisionError"), ("x = 1\ndef f(:\n", 2, "SyntaxError"), ("import no_such_package\n", 1, "ModuleNotFoundError")],
+    [
+        ("x = 1\ny = x / 0\n", 2, "ZeroDivisionError"),
+        ("x = 1\ndef f(:\n", 2, "SyntaxError"),
+        ("import no_such_package\n", 1, "ModuleNotFoundError"),
+        ("import sys\nsys.exit()\n", 2, "SystemExit"),
+    ],
 )
 def test_a_file_that_does_not_load_names_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, line: int, kind: str) -> None:
     (tmp_path / "mine.py").write_text(body)

@@ -118,6 +118,13 @@ def test_a_wrong_advantage_function_is_told_with_its_values(made: object) -> Non
         collect(Scripted(), Renderer(), Exact(), made, ROWS, PARAMS, 2, [0, 1, 2])  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("broken", [lambda rewards: 1 / 0, lambda: 1.0, lambda rewards: "high", 3])
+def test_an_advantage_function_that_raises_is_told_in_one_line(broken: object) -> None:
+    with pytest.raises(UsageError, match="the advantage function fails on rewards") as error:
+        collect(Scripted(), Renderer(), Exact(), broken, ROWS[:1], PARAMS, 4, [0])  # type: ignore[arg-type]
+    assert "\n" not in str(error.value)
+
+
 def test_a_row_that_cannot_be_rendered_stops_before_sampling() -> None:
     sampler = Scripted()
     with pytest.raises(DataError, match="'row-9'"):

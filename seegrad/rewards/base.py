@@ -6,7 +6,10 @@ import inspect
 import math
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple, SupportsFloat, cast
+
+import numpy as np
 
 from seegrad import registry
 from seegrad.errors import UsageError
@@ -57,12 +60,17 @@ class Rewards:
         for name, function in self._functions.items():
             try:
                 verdict = function(example, text)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 errors.append(_describe(name, function, example, error))
                 continue
             if (number := _as_number(verdict)) is None:
-                errors.append(_not_a_number(name, function, example, verdict))
+                errors.append(_not_expected(name, function, example, verdict))
                 continue
+            if isinstance(verdict, Score):
+                if not isinstance(verdict.correct, bool | np.bool_ | None):  # any text would count as right
+                    errors.append(_not_expected(name, function, example, verdict, "Score.correct to be True, False or None"))
+                    continue
+                verdict = verdict if isinstance(verdict.parsed, str | None) else replace(verdict, parsed=str(verdict.parsed))
             verdicts[name] = verdict if isinstance(verdict, Score) else number
         scores = {name: verdict.value if isinstance(verdict, Score) else verdict for name, verdict in verdicts.items()}
         scores = {name: float(value) for name, value in scores.items()}
@@ -95,7 +103,7 @@ def _as_number(verdict: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _describe(name: str, function: RewardFunction, example: Example, error: Exception) -> str:
+def _describe(name: str, function: RewardFunction, example: Example, error: BaseException) -> str:
     """One line: which grader, which exception, where in the grader's own file, on which sample."""
     file, line = _definition(function)
     for frame in traceback.extract_tb(error.__traceback__)[1:]:  # the first frame is the caller above
@@ -105,11 +113,11 @@ def _describe(name: str, function: RewardFunction, example: Example, error: Exce
     return f"reward {name!r} raised {type(error).__name__}: {reason} ({file}:{line}, sample {example.id!r})"
 
 
-def _not_a_number(name: str, function: RewardFunction, example: Example, verdict: Any) -> str:
+def _not_expected(name: str, function: RewardFunction, example: Example, verdict: Any, expected: str = "a finite number or a Score") -> str:
     file, line = _definition(function)
     shown = " ".join(repr(verdict).split())
     shown = shown if len(shown) <= 80 else shown[:79] + "…"
-    return f"reward {name!r} returned {shown}, expected a finite number or a Score ({file}:{line}, sample {example.id!r})"
+    return f"reward {name!r} returned {shown}, expected {expected} ({file}:{line}, sample {example.id!r})"
 
 
 def _definition(function: RewardFunction) -> tuple[str, int]:

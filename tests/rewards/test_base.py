@@ -108,6 +108,18 @@ def test_every_failed_part_is_told(tmp_path: Path) -> None:
     assert "first" in error and "one.py:4" in error and "second" in error and "two.py:5" in error
 
 
+def test_a_verdict_is_a_truth_value_and_what_was_read_is_text(tmp_path: Path) -> None:
+    wrong = user(tmp_path, "def grade(example, text):\n    return Score(1.0, parsed='3', correct='no')\n", "wrong.py")
+    assert "expected Score.correct to be True, False or None" in str(Rewards({wrong: 1.0}).grade(ROW, "x").error)
+    number = user(tmp_path, "def grade(example, text):\n    return Score(1.0, parsed=3, correct=__import__('numpy').bool_(True))\n", "number.py")
+    assert Rewards({number: 1.0}).grade(ROW, "x")[2:] == ("3", True, None)
+
+
+def test_a_grader_that_exits_does_not_end_the_run(tmp_path: Path) -> None:
+    address = user(tmp_path, "def grade(example, text):\n    raise SystemExit(0)\n")
+    assert "raised SystemExit" in str(Rewards({address: 1.0}).grade(ROW, "x").error)
+
+
 def test_ctrl_c_in_a_grader_is_not_swallowed(tmp_path: Path) -> None:
     address = user(tmp_path, "def grade(example, text):\n    raise KeyboardInterrupt\n")
     with pytest.raises(KeyboardInterrupt):
