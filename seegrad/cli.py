@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import sys
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
-from seegrad.errors import SeegradError, UsageError
+from seegrad.errors import RunError, SeegradError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from seegrad.types import Example
 
 EXIT_CODES = """Exit codes: 0 done · 1 a check of `doctor` failed, or a defect · 2 command line or config · 3 data · 4 reward · 5 sampler ·
 6 backend · 7 run directory or checkpoint · 8 missing extra · 130 interrupted (the run can be continued)."""
@@ -37,9 +41,12 @@ TargetName = Annotated[str, typer.Argument(metavar="TARGET", help="A base model,
 
 
 def main() -> NoReturn:
-    """Entry point: errors meant for users become one line on stderr and their exit code; `--debug` anywhere shows the traceback."""
+    """Entry point: every error becomes one line on stderr and its exit code; `--debug` anywhere shows the traceback."""
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     debug = len(arguments) < len(sys.argv) - 1
+    for stream in (sys.stdout, sys.stderr):  # a terminal that cannot show a character gets its number, not an error
+        if isinstance(stream, io.TextIOWrapper) and (stream.encoding.lower(), stream.errors) != ("utf-8", "surrogateescape"):
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = app(args=arguments, prog_name="seegrad", standalone_mode=False)
         sys.stdout.flush()
@@ -53,6 +60,10 @@ def main() -> NoReturn:
     except BrokenPipeError:  # `seegrad … | head`: the reader has left, there is nobody to tell
         sys.stdout = None
         code = 1
+    except Exception as error:
+        if debug:
+            raise
+        code = _tell_unforeseen(error)
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -64,6 +75,18 @@ def _tell(error: SeegradError | typer.TyperException) -> int:
     )
     print(f"error: {' '.join(message.split())}", file=sys.stderr)
     return error.exit_code
+
+
+def _tell_unforeseen(error: Exception) -> int:
+    """A file that the system refuses is nobody's defect; anything else is one, and the line says where it was noticed."""
+    said = " ".join(f"{type(error).__name__}: {error}".split())
+    if isinstance(error, OSError) and error.strerror:
+        place = f"{error.filename}: " if error.filename else ""
+        print(f"error: {place}{error.strerror}; check that it exists, that you may use it, and that the disk has space", file=sys.stderr)
+        return RunError.exit_code
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    print(f"error: unexpected {said} ({frame.filename}:{frame.lineno}); the same command with --debug shows the traceback", file=sys.stderr)
+    return 1
 
 
 def _print_version(wanted: bool) -> None:
@@ -123,7 +146,7 @@ def evaluate_command(
     """Evaluate a model: greedy answers, every item kept, rates with 95 % intervals."""
     from dataclasses import replace
 
-    from seegrad.evaluate import evaluate, write_images
+    from seegrad.evaluate import check_place, evaluate, write_images
     from seegrad.wiring import Parts, eval_path, find_target
 
     target, settings_given = _name_first("tiny", target, overrides)
@@ -133,6 +156,7 @@ def evaluate_command(
     examples = parts.examples(split)
     examples = examples[: min(num_items or settings.num_items, len(examples))]
     path = out or eval_path(found, split)
+    check_place(path)
     result = evaluate(
         found.sampler(parts),
         parts.renderer,
@@ -147,8 +171,8 @@ def evaluate_command(
         progress=_counter("answered"),
     )
     result = replace(result, version=found.step)  # a sampler opened from files does not know its age
+    result.to_json(path)  # first: the answers cost the most
     write_images(examples, (path.parent.parent if path.parent.name == "eval" else path.parent) / "images")
-    result.to_json(path)
     print(f"{found.label} on {len(result.items)} items of {found.config.data.name}/{split}")
     for name in ("accuracy", "format_rate", "accuracy_given_parsable", "truncated_fraction", "mean_length", "reward"):
         print(f"  {name:24}{_interval(result.summary[name], percent=name not in ('mean_length', 'reward'))}")
@@ -166,7 +190,6 @@ def report(
 
     With one argument, a run directory: its base and trained evaluations are compared. With none: the newest run in runs/.
     """
-    from seegrad.errors import RunError
     from seegrad.report import report as write_report
     from seegrad.wiring import run_names
 
@@ -199,7 +222,7 @@ def sample(
 
     found = find_target(target, recipe=recipe)
     parts = Parts(found.config)
-    example = own_example(question, image or []) if question or image else parts.examples(split)[index]
+    example = own_example(question, image or []) if question or image else _row(parts.examples(split), split, index)
     prompt = parts.renderer.render(example)
     print(f"{example.question}\n  ({len(prompt)} prompt tokens, {sum(map(len, prompt.images))} of them picture; gold: {example.answer or 'unknown'})")
     params = parts.sampling(temperature=temperature, seed=seed)
@@ -261,15 +284,16 @@ def data_show(
     """Print the first rows of a split and save their pictures on one contact sheet."""
     from seegrad.config import Config, DataConfig
     from seegrad.contact import contact_sheet
-    from seegrad.evaluate import write_file
-    from seegrad.wiring import Parts
+    from seegrad.evaluate import check_place, write_file
+    from seegrad.wiring import Parts, file_word
 
+    path = out or Path("runs") / f"{file_word(name)}-{file_word(split)}.png"
+    check_place(path)
     rows = Parts(Config(data=DataConfig(name=name))).examples(split)
     shown = rows[: min(num, len(rows))]
     print(f"{name}/{split}: {len(rows)} rows")
     for number, example in enumerate(shown):
         print(f"#{number:<4}{example.answer:<16}{_short(example.question)}")
-    path = out or Path("runs") / f"{name.rpartition(':')[2]}-{split}.png"
     write_file(path, contact_sheet(shown))
     print(f"pictures: {path}")
 
@@ -298,7 +322,7 @@ def export(
 
     The folder has the tokenizer, chat template and image processor too; its logprobs equal those of base and adapter.
     """
-    from seegrad.wiring import find_target
+    from seegrad.wiring import BUNDLED, find_target
 
     found = find_target(target)
     if found.weights is None:
@@ -306,13 +330,20 @@ def export(
     from seegrad.backends.local.export import export_model  # torch
 
     export_model(found.config.model, found.weights, out, dtype=dtype)
-    print(f"exported {found.label} to {out}; try it: seegrad eval {out} --recipe {found.config.name}")
+    folder = f"./{out}" if str(out) == BUNDLED else out
+    print(f"exported {found.label} to {out}; try it: seegrad eval {folder} --recipe {found.config.name}")
 
 
 def _name_first(default: str, name: str, overrides: Sequence[str] | None) -> tuple[str, list[str]]:
     """A first word with `=` in it is a setting, not a name: `seegrad doctor data.language=en`."""
     rest = list(overrides or [])
     return (default, [name, *rest]) if "=" in name else (name, rest)
+
+
+def _row(rows: Sequence[Example], split: str, index: int) -> Example:
+    if index >= len(rows):
+        raise UsageError(f"--index {index}: {split!r} has {len(rows)} rows; give 0 to {len(rows) - 1}")
+    return rows[index]
 
 
 def _first_line(value: object) -> str:

@@ -23,7 +23,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 from seegrad.errors import UsageError, nearest
 
@@ -32,6 +33,14 @@ class Section(BaseModel):
     """A frozen table that refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_value_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """`steps=true` is a mistake, not one step."""
+        if isinstance(value, bool) and info.field_name is not None and cls.model_fields[info.field_name].annotation is not bool:
+            raise PydanticCustomError("not_a_truth_value", "Input should not be true or false")
+        return value
 
 
 class ModelConfig(Section):
@@ -126,7 +135,7 @@ class Config(Section):
 
     name: str = "count"
     steps: int = Field(100, ge=1)
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**63)
     out: str = ""  # run directory; empty: runs/<name>-<date>-<number>
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -121,6 +122,8 @@ class EvalResult:
             if not isinstance(tree, dict) or tree.get("seegrad_eval") != FORMAT:
                 raise RunError(f"{path} is not an evaluation file of format {FORMAT}; make one with: seegrad eval")
             items = tuple(EvalItem(**{**item, "images": tuple(item["images"])}) for item in tree["items"])
+            if not items:
+                raise RunError(f"{path} is an evaluation of no items; make it again with: seegrad eval")
             return cls(items=items, **{key: tree[key] for key in _HEADER})
         except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
             raise RunError(f"{path} cannot be read as an evaluation ({type(error).__name__}: {error}); make it again with: seegrad eval") from None
@@ -172,7 +175,6 @@ def evaluate(
 def write_images(examples: Sequence[Example], folder: Path) -> int:
     """Write every picture of the examples to `folder`/<sha256>.png, so that a report can show it; existing files stay. Returns the number
     written. Beside `x.json` the report looks in `images/` and `../images/`."""
-    folder.mkdir(parents=True, exist_ok=True)
     count = 0
     for position in range(len(examples)):
         try:
@@ -185,6 +187,17 @@ def write_images(examples: Sequence[Example], folder: Path) -> int:
                 write_file(path, data)
                 count += 1
     return count
+
+
+def check_place(path: Path) -> None:
+    """Raises RunError when no file can be written at `path`, before any work is done for it. Nothing is created."""
+    if not path.name or path.is_dir():
+        raise RunError(f"{path} is a folder; give the name of a file, for example --out {path / 'result.json'}")
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if not folder.is_dir():
+        raise RunError(f"{path} cannot be written: {folder} is a file, not a folder; choose another place with --out")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise RunError(f"{path} cannot be written: {folder} does not let you; choose another place with --out")
 
 
 def write_file(path: Path, data: bytes) -> None:

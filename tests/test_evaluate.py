@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from seegrad.errors import DataError, RewardError, RunError, UsageError
-from seegrad.evaluate import GREEDY, EvalItem, EvalResult, evaluate, write_images
+from seegrad.evaluate import GREEDY, EvalItem, EvalResult, check_place, evaluate, write_images
 from seegrad.images import content_hash
 from seegrad.rewards.base import Rewards
 from seegrad.types import Completion, Example, ModelInput, SamplingParams
@@ -167,6 +167,16 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="cannot be written"):
         EvalResult("x", (EvalItem("1", "q", "a"),), 1.0).to_json(tmp_path / "file" / "x.json")
+
+
+def test_a_place_is_checked_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path, message in ((tmp_path, "is a folder"), (Path(), "is a folder"), (tmp_path / "file/x.json", "is a file")):
+        with pytest.raises(RunError, match=message):
+            check_place(path)
+    check_place(tmp_path / "new/er/x.json")
+    check_place(tmp_path / "file")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_pictures_are_written_once_by_content(tmp_path: Path) -> None:

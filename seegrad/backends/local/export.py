@@ -31,6 +31,7 @@ def export_model(model: ModelConfig, weights: Path, out: Path, *, dtype: Literal
         merge_adapter(vlm, weights)
     vlm.hf.to(getattr(torch, dtype))
     vlm.hf.config.dtype = dtype
+    out = out.absolute()  # `.` has no name of its own
     aside = out.with_name(f".{out.name}.tmp")
     shutil.rmtree(aside, ignore_errors=True)
     try:
