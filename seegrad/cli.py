@@ -49,6 +49,8 @@ def main() -> NoReturn:
             stream.reconfigure(errors="backslashreplace")
     try:
         code = app(args=arguments, prog_name="seegrad", standalone_mode=False)
+        if code == 130:  # typer turns an interrupt into this code without a word
+            print("interrupted", file=sys.stderr)
         sys.stdout.flush()
     except (SeegradError, typer.TyperException) as error:
         if debug:

@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -278,7 +279,8 @@ def test_ctrl_c_keeps_the_run_and_exits_130(tmp_path: Path) -> None:
 
 def test_ctrl_c_during_start_up_is_130_without_a_traceback(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "seegrad", "eval", "-n", "2000"]
-    process = subprocess.Popen(command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    listen = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background job, as this test may be, inherits that it is ignored
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=listen)
     try:
         for _ in range(3):  # pressed again when nothing happens: Python loses an interrupt that falls into a weak-reference callback of an import
             time.sleep(1.5)  # somewhere in the imports or the first batch
