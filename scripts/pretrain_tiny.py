@@ -25,7 +25,8 @@ from tiny_tokenizer import write_tokenizer
 from tokenizers import Tokenizer
 from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
-from seegrad.data.shapes import KINDS, LETTERS, QUESTIONS, SIZE, Scene, Task, ask, draw_scene, paint
+from seegrad.data.shapes import KINDS, LETTERS, QUESTIONS, SIZE, Scene, Task, ask, draw_scene, paint, shuffled_options
+from seegrad.rewards.grounding import overlap, rectangle
 
 PATCH, MERGE, TEMPORAL = 8, 2, 2
 SIDE = SIZE // PATCH
@@ -146,7 +147,7 @@ class Rows:
             scene = replace(scene, shapes=scene.of(scene.asked))
         language = ("zh", "en")[int(rng.integers(2))]
         phrasing = int(rng.integers(len(QUESTIONS[name][language])))
-        options = self.options(scene.count(scene.asked), 5, rng) if name == "choice" else ()
+        options = shuffled_options(scene.count(scene.asked), 5, rng) if name == "choice" else ()
         question = ask(name, language, phrasing, scene.asked, options)
         form = "B" if "-short" in task else pick_form(name, language, phrasing, rng)
         return self.make(self.prompt(question, True, rng), answer_text(form, name, language, scene, options), np.asarray(paint(scene)))
@@ -159,15 +160,10 @@ class Rows:
         number, language, kind = sum(bands), ("zh", "en")[int(rng.integers(2))], KINDS[int(rng.integers(3))]
         task: Task = "choice" if rng.random() < 0.7 and number > 0 else "count"
         phrasing = int(rng.integers(3))
-        options = self.options(number, 9, rng) if task == "choice" else ()
+        options = shuffled_options(number, 9, rng) if task == "choice" else ()
         final = LETTERS[options.index(str(number))] if task == "choice" else str(number)
         prompt = self.prompt(ask(task, language, phrasing, kind, options), False, rng)
         return self.make(prompt, f"{reason(language, bands, options)}\\boxed{{{final}}}", None, given=describe(language, kind, bands).rstrip())
-
-    @staticmethod
-    def options(answer: int, limit: int, rng: np.random.Generator) -> tuple[str, ...]:
-        wrong = rng.permutation([value for value in range(1, limit + 1) if value != answer])[:3]
-        return tuple(str(value) for value in rng.permutation([answer, *wrong]))
 
 
 def patches(pictures: list[np.ndarray]) -> torch.Tensor:
@@ -325,17 +321,8 @@ def _final(text: str) -> str:
 
 
 def _iou(a: str, b: str) -> float:
-    try:
-        p, q = ([int(v) for v in s.strip(",").split(",")] for s in (a, b))
-    except ValueError:
-        return 0.0
-    if len(p) != 4 or len(q) != 4:
-        return 0.0
-    w = min(p[2], q[2]) - max(p[0], q[0]) + 1
-    h = min(p[3], q[3]) - max(p[1], q[1]) + 1
-    inter = max(0, w) * max(0, h)
-    area = [(v[2] - v[0] + 1) * (v[3] - v[1] + 1) for v in (p, q)]
-    return inter / (area[0] + area[1] - inter) if inter else 0.0
+    given, wanted = rectangle(a), rectangle(b)
+    return overlap(given, wanted) if given and wanted else 0.0
 
 
 def save(model: Qwen3VLForConditionalGeneration, folder: Path) -> None:

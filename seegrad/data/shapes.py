@@ -130,7 +130,7 @@ def make_example(task: Task, split: str, index: int, data: DataConfig, seed: int
     scene = draw_scene(task, split, rng)
     language = data.language if data.language != "both" else ("zh", "en")[int(rng.integers(2))]
     phrasing = int(rng.integers(len(QUESTIONS[task][language])))
-    options = _options(scene.count(scene.asked), split, rng) if task == "choice" else ()
+    options = shuffled_options(scene.count(scene.asked), _limit(split), rng) if task == "choice" else ()
     picture = to_png(paint(scene))
     return Example(
         id=f"{task}-{split}-{seed}-{index}",
@@ -182,8 +182,7 @@ def to_png(picture: Image.Image) -> bytes:
 
 def _draw_counting(split: str, rng: np.random.Generator) -> Scene:
     asked = KINDS[int(rng.integers(3))]
-    limit = MAX_COUNT_OOD if split == "ood" else MAX_COUNT
-    counts = {kind: int(rng.integers(1, limit + 1)) for kind in KINDS}
+    counts = {kind: int(rng.integers(1, _limit(split) + 1)) for kind in KINDS}
     if split == "ood" and max(counts.values()) <= MAX_COUNT:
         others = [kind for kind in KINDS if kind != asked]
         counts[others[int(rng.integers(2))]] = int(rng.integers(MAX_COUNT + 1, MAX_COUNT_OOD + 1))
@@ -219,10 +218,15 @@ def _scene_hash(scene: Scene) -> int:
     return int.from_bytes(hashlib.sha256(facts.encode()).digest()[:8], "big")
 
 
-def _options(answer: int, split: str, rng: np.random.Generator) -> tuple[str, ...]:
-    limit = MAX_COUNT_OOD if split == "ood" else MAX_COUNT
+def shuffled_options(answer: int, limit: int, rng: np.random.Generator) -> tuple[str, ...]:
+    """The answer and three other numbers from 1 to `limit`, in random order."""
     wrong = rng.permutation([value for value in range(1, limit + 1) if value != answer])[:3]
     return tuple(str(value) for value in rng.permutation([answer, *wrong]))
+
+
+def _limit(split: str) -> int:
+    """Most of one kind in a counting picture of the split."""
+    return MAX_COUNT_OOD if split == "ood" else MAX_COUNT
 
 
 def _answer(task: Task, scene: Scene, options: Sequence[str]) -> str:
