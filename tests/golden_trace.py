@@ -10,6 +10,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from seegrad.config import Config, load_config
 from seegrad.families.folder import model_folder
 from seegrad.rundir import RunDir, RunWriter
@@ -51,7 +53,11 @@ def config(steps: int = 20) -> Config:
 
 
 def run(path: Path, settings: Config, *, resume: bool = False, **changes: Any) -> Outcome:
-    """A real run in `path`; `changes` replace parts of the pipeline."""
+    """A real run in `path`, on one thread whatever the machine offers: sums are split among threads, and a tie may then fall the other way.
+
+    `changes` replace parts of the pipeline.
+    """
+    torch.set_num_threads(1)
     parts = Parts(settings)
     with RunWriter.resume(path) if resume else RunWriter.create(path, settings) as writer:
         policy = parts.backend.create(settings.model, seed=settings.seed)
