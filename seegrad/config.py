@@ -9,7 +9,9 @@
     ├── algorithm   advantage, loss, KL
     ├── optimizer   Adam and the learning-rate schedule
     ├── eval        when, on what
-    └── save        how often checkpoints are written
+    ├── save        how often checkpoints are written
+    ├── track       SwanLab, W&B, TensorBoard, trackio
+    └── cost        prices of tokens
 
 Unknown keys are errors that name the nearest key. `resolved_toml` is written to the run directory and is enough to run again.
 """
@@ -63,11 +65,23 @@ class ModelConfig(Section):
 class DataConfig(Section):
     """Which rows."""
 
-    name: str = "count"  # a registered data set or `file.py:function`
+    name: str = "count"  # a registered data set, `file.py:function`, or `table` (rows of your own, at `path`)
     train_split: str = "train"
     language: Literal["zh", "en", "both"] = "both"
     blank_images: bool = False  # every picture white: the blind baseline
     system_prompt: str = ""
+    path: str = ""  # where the rows are: a file, a glob, a folder or a hub id; empty: the data set's own place on the hub
+    revision: str = ""  # of a hub data set: branch, tag or commit; empty: the newest
+    hub: Literal["huggingface", "modelscope"] = "huggingface"
+    prompt_key: str = ""  # columns of a table; empty: the usual names (problem, question, prompt …)
+    answer_key: str = ""
+    image_keys: tuple[str, ...] = ()
+    choices_key: str = ""
+    id_key: str = ""
+    template: str = ""  # text around a table's prompt, with {prompt} in it; empty: the prompt alone
+    bad_rows: Literal["skip", "stop"] = "skip"  # rows that cannot be used: counted by reason and replaced, or an error
+    max_pixels: int = Field(0, ge=0)  # larger pictures are shrunk to this many pixels, aspect kept; 0: left to the model's image processor
+    max_prompt_tokens: int = Field(0, ge=0)  # longer prompts (picture tokens included) are bad rows; 0: no limit; never cut
 
 
 class RolloutConfig(Section):
@@ -86,6 +100,12 @@ class RewardConfig(Section):
     """Reward parts and their weights. A part is a registered reward or `file.py:function`; the sum is the reward."""
 
     parts: dict[str, float] = Field(default_factory=lambda: {"count": 1.0})
+    settings: dict[str, dict[str, Any]] = Field(default_factory=dict)  # keyword arguments of a part, by its name
+    minimum: float | None = None  # the weighted sum is not less than this
+    maximum: float | None = None
+    isolate: bool = True  # parts that can hang (`math`, functions of your own) run in worker processes that can be killed
+    workers: int = Field(2, ge=1)  # of them
+    timeout: float = Field(30.0, gt=0)  # seconds for one call of one part; over it the answer has a failed grader, not a score of 0
 
 
 class AlgorithmConfig(Section):
@@ -114,13 +134,15 @@ class OptimizerConfig(Section):
 
 
 class EvalConfig(Section):
-    """Greedy evaluation."""
+    """Evaluation: greedy unless told."""
 
     every: int = Field(0, ge=0)  # steps between evaluations while training; 0: none
     split: str = "dev"
     num_items: int = Field(200, ge=1)
     batch_size: int = Field(128, ge=1)
     max_tokens: int | None = Field(None, ge=1)  # None: as in rollout
+    samples: int = Field(1, ge=1)  # answers to each item; more than one gives mean@k and pass@k
+    temperature: float = Field(0.0, ge=0)  # 0: greedy
 
 
 class SaveConfig(Section):
@@ -128,6 +150,25 @@ class SaveConfig(Section):
 
     every: int = Field(25, ge=0)  # steps; 0: only at the end
     keep: int = Field(2, ge=1)  # newest full states that are kept (weights for inference are all kept)
+
+
+class TrackConfig(Section):
+    """Where metrics are sent beside the run directory."""
+
+    to: tuple[Literal["swanlab", "wandb", "tensorboard", "trackio"], ...] = ()
+    project: str = "seegrad"
+    offline: bool = False  # write locally, send nothing
+    samples: int = Field(4, ge=0)  # answers with their pictures that are shown for every `every`-th step; 0: none
+    every: int = Field(10, ge=1)
+
+
+class CostConfig(Section):
+    """Prices per million tokens; with any of them a run says what it would have cost."""
+
+    currency: str = "¥"
+    prefill: float | None = Field(None, ge=0)
+    sampled: float | None = Field(None, ge=0)
+    trained: float | None = Field(None, ge=0)
 
 
 class Config(Section):
@@ -145,6 +186,8 @@ class Config(Section):
     optimizer: OptimizerConfig = OptimizerConfig()
     eval: EvalConfig = EvalConfig()
     save: SaveConfig = SaveConfig()
+    track: TrackConfig = TrackConfig()
+    cost: CostConfig = CostConfig()
 
 
 def recipe_names() -> list[str]:
@@ -256,7 +299,10 @@ def _is_text(key: str) -> bool:
 
 
 def _split_key(key: str) -> list[str]:
-    """`reward.parts.my/file.py:f` keeps the address in one piece: at most three parts."""
+    """`reward.parts.my/file.py:f` keeps the address in one piece, `reward.settings.my/file.py:f.size` too."""
+    if key.startswith("reward.settings.") and key.count(".") > 2:
+        part, _, setting = key.removeprefix("reward.settings.").rpartition(".")
+        return ["reward", "settings", part, setting]
     return key.split(".", 2) if key.startswith("reward.parts.") else key.split(".")
 
 

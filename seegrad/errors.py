@@ -31,9 +31,13 @@ class UsageError(SeegradError):
 
 
 class DataError(SeegradError):
-    """A row, image or file of the user's cannot be used."""
+    """A row, image or file of the user's cannot be used. `reason` is its kind in a few words, the same for every row with the same fault."""
 
     exit_code = 3
+
+    def __init__(self, message: str, *, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason or "unusable row"
 
 
 class RewardError(SeegradError):

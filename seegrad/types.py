@@ -148,6 +148,19 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """What a grader gets to see of a completion: the text, its length in tokens (0: unknown), and whether it was cut at the limit.
+
+    >>> Answer("\\\\boxed{3}").truncated
+    False
+    """
+
+    text: str
+    num_tokens: int = 0
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Score:
     """What a grader says of one answer. `value` is the reward part; `parsed` the answer it could read (None: none found, and the answer counts as
     unparsable); `correct` whether that answer is right (None: this part has no opinion). A reward function may also return a plain number.
