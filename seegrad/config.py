@@ -114,8 +114,10 @@ class AlgorithmConfig(Section):
     advantage: str = "mean"
     loss: str = "importance_sampling"
     loss_config: dict[str, float] = Field(default_factory=dict)
-    reduction: Literal["sum", "token_mean", "sequence_mean"] = "token_mean"
-    kl_coef: float = Field(0.0, ge=0)  # weight of the k3 KL to the reference in the loss
+    reduction: Literal["sum", "token_mean", "sequence_mean", "constant_length"] = "token_mean"  # constant_length: ÷ rollout.max_tokens
+    kl_coef: float = Field(0.0, ge=0)  # weight of the KL to the reference in the loss
+    kl_estimator: Literal["k2", "k3", "k3_unbiased"] = "k3"
+    entropy_coef: float = 0.0  # weight of an entropy bonus
     on_policy_tolerance: float = Field(1e-4, gt=0)  # float32 CPU: largest |trainer − sampler| logprob on fresh samples
 
 

@@ -19,6 +19,7 @@ TABLE: dict[Kind, dict[str, str]] = {
         "count": "seegrad.data.shapes:count",
         "choice": "seegrad.data.shapes:choice",
         "ground": "seegrad.data.shapes:ground",
+        "table": "seegrad.data.table:table",
     },
     "reward": {
         "choice": "seegrad.rewards.choice:choice",
@@ -34,6 +35,13 @@ TABLE: dict[Kind, dict[str, str]] = {
     "loss": {
         "importance_sampling": "seegrad.losses.policy:importance_sampling",
         "ppo": "seegrad.losses.policy:ppo",
+        "cispo": "seegrad.losses.policy:cispo",
+        "dapo": "seegrad.losses.policy:dapo",
+        "dr_grpo": "seegrad.losses.policy:dr_grpo",
+        "dro": "seegrad.losses.policy:dro",
+        "gspo": "seegrad.losses.sequence:gspo",
+        "gspo_token": "seegrad.losses.sequence:gspo_token",
+        "sapo": "seegrad.losses.policy:sapo",
         "cross_entropy": "seegrad.losses.supervised:cross_entropy",
     },
     "backend": {"local": "seegrad.backends.local.backend:open_backend"},

@@ -117,8 +117,15 @@ def sampling_params(config: Config, renderer: Renderer) -> SamplingParams:
 def loss_spec(config: Config) -> LossSpec:
     """The loss of a run; the trainer divides logits by the temperature that the sampler used."""
     algorithm = config.algorithm
-    settings = {**algorithm.loss_config, **({"kl_coef": algorithm.kl_coef} if algorithm.kl_coef else {})}
-    return LossSpec(algorithm.loss, settings, algorithm.reduction, temperature=config.rollout.temperature)
+    terms = {"kl_coef": algorithm.kl_coef, "entropy_coef": algorithm.entropy_coef}
+    return LossSpec(
+        algorithm.loss,
+        {**algorithm.loss_config, **{name: value for name, value in terms.items() if value}},
+        algorithm.reduction,
+        temperature=config.rollout.temperature,
+        length=config.rollout.max_tokens,
+        kl_estimator=algorithm.kl_estimator,
+    )
 
 
 def with_reference(datums: Sequence[Datum], policy: Policy, config: Config) -> list[Datum]:

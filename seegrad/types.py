@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
 StopReason = Literal["stop", "length"]
-Reduction = Literal["sum", "token_mean", "sequence_mean"]
+Reduction = Literal["sum", "token_mean", "sequence_mean", "constant_length"]
+KLEstimator = Literal["k1", "k2", "k3", "k3_unbiased"]
 
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
@@ -252,8 +253,10 @@ class LossSpec:
     """Which loss, with which settings. `name` is a registered loss or `file.py:function`.
 
     The per-token losses of all datums are summed under `reduction`: `sum`; `token_mean` (÷ all active tokens of the batch); `sequence_mean`
-    (mean over active tokens of a datum, then mean over datums). `denominator`, when given, replaces the count that the reduction would use,
-    so that a batch may be sent in parts. `temperature` divides the logits as it did in the sampler.
+    (mean over active tokens of a datum, then mean over datums); `constant_length` (sum over a datum's tokens ÷ `length`, then mean over datums).
+    `denominator`, when given, replaces the count that the reduction would use, so that a batch may be sent in parts. `temperature` divides the logits
+    as it did in the sampler. Two settings of `config` belong to every loss: `kl_coef` adds that much of the estimator `kl_estimator` of the KL to
+    `ref_logprobs`, `entropy_coef` subtracts that much of the entropy.
     """
 
     name: str = "importance_sampling"
@@ -261,6 +264,8 @@ class LossSpec:
     reduction: Reduction = "token_mean"
     denominator: float | None = None
     temperature: float = 1.0
+    length: float | None = None
+    kl_estimator: KLEstimator = "k3"
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,34 +158,34 @@ class VLM(ABC):
         logits_NV = self._scaled(hidden_NH, temperature)
         return logits_NV.index_fill_(-1, self.banned_ids, -torch.inf)
 
-    def log_probs(self, hidden_NH: Tensor, targets_N: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    def log_probs(self, hidden_NH: Tensor, targets_N: Tensor, temperature: float, *, entropy_gradient: bool = False) -> tuple[Tensor, Tensor]:
         """(logprobs_N, entropy_N) in float32 nats: log-softmax of logits / temperature with banned ids removed.
 
-        A target that is itself banned is scored with the ban lifted for that id. The entropy carries no gradient. Logits are made in chunks; with
-        gradients they are recomputed in the backward pass when more than one chunk is needed.
+        A target that is itself banned is scored with the ban lifted for that id. The entropy carries a gradient only with `entropy_gradient`. Logits are
+        made in chunks; with gradients they are recomputed in the backward pass when more than one chunk is needed.
         """
         rows = max(1, _LOGIT_CELLS // self.vocabulary_size)
         if len(targets_N) <= rows:
-            return self._score(hidden_NH, targets_N, temperature)
+            return self._score(hidden_NH, targets_N, temperature, entropy_gradient)
         parts = []
         for chunk_NH, chunk_N in zip(hidden_NH.split(rows), targets_N.split(rows), strict=True):
             if torch.is_grad_enabled():
-                parts.append(checkpoint(self._score, chunk_NH, chunk_N, temperature, use_reentrant=False))
+                parts.append(checkpoint(self._score, chunk_NH, chunk_N, temperature, entropy_gradient, use_reentrant=False))
             else:
-                parts.append(self._score(chunk_NH, chunk_N, temperature))
+                parts.append(self._score(chunk_NH, chunk_N, temperature, False))
         return torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
 
     def _scaled(self, hidden_NH: Tensor, temperature: float) -> Tensor:
         logits_NV: Tensor = self.hf.lm_head(hidden_NH).float()
         return logits_NV if temperature in (0.0, 1.0) else logits_NV / temperature
 
-    def _score(self, hidden_NH: Tensor, targets_N: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    def _score(self, hidden_NH: Tensor, targets_N: Tensor, temperature: float, entropy_gradient: bool) -> tuple[Tensor, Tensor]:
         logits_NV = self._scaled(hidden_NH, temperature)
         target_N = logits_NV.gather(-1, targets_N[:, None])
         # Writing the target's own logit back lifts the ban where the target is banned and changes nothing elsewhere.
         allowed_NV = logits_NV.index_fill(-1, self.banned_ids, -torch.inf).scatter(-1, targets_N[:, None], target_N)
         logprobs_NV = allowed_NV.log_softmax(-1)
-        with torch.no_grad():
+        with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
             entropy_N = -(logprobs_NV.exp() * logprobs_NV.clamp_min(-1e4)).sum(-1)
         return logprobs_NV.gather(-1, targets_N[:, None])[:, 0], entropy_N
 

@@ -252,6 +252,57 @@ def test_nothing_active_gives_zero(make: Callable[[], list[Datum]]) -> None:
     assert not gradients(model())
 
 
+def test_constant_length_divides_every_sequence_by_the_same_number() -> None:
+    datums = batch()[:6]
+    total = run_step(model(), datums, dataclasses.replace(LOSS, reduction="sum"), max_tokens=1000, backward=False).metrics["loss"]
+    constant = dataclasses.replace(LOSS, reduction="constant_length", length=20.0)
+    assert run_step(model(), datums, constant, max_tokens=300, backward=False).metrics["loss"] == pytest.approx(total / 20 / 6, rel=1e-5)
+    parts = [dataclasses.replace(constant, denominator=6.0)]
+    halves = sum(run_step(model(), half, parts[0], max_tokens=300, backward=False).metrics["loss"] for half in (datums[:2], datums[2:]))
+    assert halves == pytest.approx(total / 20 / 6, rel=1e-5)
+    with pytest.raises(UsageError, match="'constant_length' needs a length above 0"):
+        run_step(model(), datums, dataclasses.replace(constant, length=None), max_tokens=300, backward=False)
+
+
+def test_entropy_bonus_has_the_gradient_of_the_entropy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compared with autograd through one plain forward; also when the logits are made in chunks."""
+    item = next(item for item in batch() if not item.model_input.images)
+    vlm = model()
+    spec = LossSpec("cross_entropy", {"entropy_coef": 0.5}, "sum", temperature=TEMPERATURE)
+    plain_spec = LossSpec("cross_entropy", {}, "sum", temperature=TEMPERATURE)
+
+    def gradient_of(loss: LossSpec) -> dict[str, torch.Tensor]:
+        vlm.hf.zero_grad()
+        run_step(vlm, [item], loss, max_tokens=1000, backward=True)
+        return gradients(vlm)
+
+    with_bonus, without = gradient_of(spec), gradient_of(plain_spec)
+    monkeypatch.setattr("seegrad.models.base._LOGIT_CELLS", vlm.vocabulary_size * 2)
+    assert largest_difference(gradient_of(spec), with_bonus) < 1e-4
+    vlm.hf.zero_grad()
+    ids = torch.tensor([item.model_input.token_ids(IMAGE_PAD)])
+    logits = vlm.hf(input_ids=ids).logits[0].float() / TEMPERATURE
+    logits = logits[torch.from_numpy(item.active_T)]
+    logits[:, vlm.banned_ids] = -1e9
+    logprobs = logits.log_softmax(-1)
+    (0.5 * (logprobs.exp() * logprobs).sum()).backward()
+    wanted = gradients(vlm)
+    difference = {name: with_bonus[name] - without[name] for name in wanted}
+    assert largest(wanted) > 1e-2
+    assert largest_difference(difference, wanted) < 1e-4
+
+
+@pytest.mark.parametrize("estimator", ["k2", "k3_unbiased"])
+def test_the_kl_term_uses_the_estimator_that_is_asked_for(estimator: str) -> None:
+    datums = batch()[:4]
+    loss = dataclasses.replace(LOSS, kl_estimator=estimator)
+    first, second = (run_step(model(), datums, spec, max_tokens=1000, backward=False).metrics for spec in (LOSS, loss))
+    assert (abs(first["kl"] - second["kl"]) > 1e-6) == (estimator == "k2")
+    assert second["loss"] - first["loss"] == pytest.approx(0.3 * (second["kl"] - first["kl"]), abs=1e-6)
+    with pytest.raises(UsageError, match="k1 has no gradient in a loss"):
+        run_step(model(), datums, dataclasses.replace(LOSS, kl_estimator="k1"), max_tokens=1000, backward=False)
+
+
 def test_a_masked_datum_changes_nothing() -> None:
     datums = batch()[:5]
     masked = dataclasses.replace(datums[0], inputs={**datums[0].inputs, "mask": np.zeros(len(datums[0]), np.float32)})
@@ -312,7 +363,7 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
     path = tmp_path / "bad.py"
     path.write_text("def summed(lp, inputs, config):\n    return lp.sum()\ndef raising(lp, inputs, config):\n    return 1 / 0\n")
     cases: list[tuple[list[Datum], LossSpec, type[Exception], str]] = [
-        (bare, LossSpec("ppo"), UsageError, "loss 'ppo' needs the input 'advantages' in every datum, given: mask"),
+        (bare, LossSpec("ppo"), UsageError, "loss 'ppo' needs the input 'logprobs' in every datum, given: mask"),
         (bare, LossSpec("cross_entropy", {"kl_coef": 0.1}), UsageError, "kl_coef=0.1 needs the input 'ref_logprobs'"),
         ([bare[0], *batch()[1:]], LossSpec("ppo"), UsageError, "same inputs"),
         (batch(), LossSpec("ppo", {"clip_hgih": 0.1}), UsageError, "did you mean 'clip_high'"),

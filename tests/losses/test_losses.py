@@ -66,7 +66,7 @@ def test_ppo_defaults_and_wrong_settings() -> None:
     values = draws()
     assert torch.equal(ppo(values["new"], values, {})[0], ppo(values["new"], values, {"clip_low": 0.2, "clip_high": 0.2, "dual_clip": 0.0})[0])
     for config, words in [
-        ({"clip_low": 1.0}, "clip_low"),
+        ({"clip_low": 1.1}, "clip_low"),
         ({"clip_high": -0.1}, "clip_high"),
         ({"dual_clip": 0.5}, "dual_clip above 1"),
         ({"clip": 0.2}, "no setting 'clip'"),

@@ -23,7 +23,7 @@ from torch import Tensor
 from seegrad import registry
 from seegrad.backends.local.sharing import SharedPrefix, active_length, bucket_tops, plan, shared_prefixes
 from seegrad.errors import BackendError, SeegradError, UsageError
-from seegrad.losses.kl import k3
+from seegrad.losses.kl import ESTIMATORS, k3
 from seegrad.models.base import VLM, select_rows
 from seegrad.types import Datum, Floats, Ints, LossSpec, StepOutput
 
@@ -43,29 +43,31 @@ def run_step(vlm: VLM, datums: Sequence[Datum], loss: LossSpec, *, max_tokens: i
 
     Metrics are means over the active tokens of the whole batch, except `loss` (the reduced sum that is differentiated) and `num_tokens`: `entropy`;
     with input `logprobs` also `ratio_mean`, `ratio_max_deviation` (the largest |trainer − sampler| logprob) and `sampler_kl` (k3 from the sampler);
-    with `ref_logprobs` also `kl` (k3 to the reference, which the setting `kl_coef` puts into the loss); and whatever the loss reports. A batch
-    without active tokens gives zeros.
+    with `ref_logprobs` also `kl` (to the reference by `loss.kl_estimator`, which the setting `kl_coef` puts into the loss); and whatever the loss
+    reports. A batch without active tokens gives zeros.
     Raises UsageError for a wrong setting or a missing input, BackendError when the loss fails.
     """
     active_D = [datum.active_T for datum in datums]
-    loss_function, config, kl_coef = _loss(loss)
+    loss_function, config, kl_coef, entropy_coef = _loss(loss)
     names = _input_names(datums, active_D)
     if kl_coef and any(active.any() for active in active_D) and "ref_logprobs" not in names:
         raise UsageError(
             f"kl_coef={kl_coef} needs the input 'ref_logprobs' in every datum, given: {', '.join(sorted(names))}; score them with the reference"
         )
+    kl_estimator = ESTIMATORS[loss.kl_estimator]
     weight_D = _token_weights(loss, [int(active.sum()) for active in active_D])
     logprobs_D = tuple(np.zeros(len(datum), np.float32) for datum in datums)
     entropy_D = tuple(np.zeros(len(datum), np.float32) for datum in datums)
     sums: dict[str, float] = {}
     largest = 0.0
     with torch.set_grad_enabled(backward):
-        for scored in _score(vlm, datums, active_D, loss.temperature, max_tokens):
+        for scored in _score(vlm, datums, active_D, loss.temperature, max_tokens, entropy_gradient=entropy_coef != 0):
             inputs = _Inputs(loss.name, _gather(datums, scored, names, vlm.device))
             loss_N, parts = _losses(loss_function, loss.name, config, scored.logprobs_N, inputs)
             parts["entropy"] = scored.entropy_N
+            loss_N = loss_N - entropy_coef * scored.entropy_N if entropy_coef else loss_N
             if "ref_logprobs" in inputs:
-                parts["kl"] = k3(scored.logprobs_N, inputs["ref_logprobs"])
+                parts["kl"] = kl_estimator(scored.logprobs_N, inputs["ref_logprobs"])
                 loss_N = loss_N + kl_coef * parts["kl"] if kl_coef else loss_N
             weight_N = torch.from_numpy(weight_D[scored.datum_N]).to(vlm.device)
             total = (loss_N * weight_N).sum()
@@ -99,7 +101,15 @@ def forward_logprobs(vlm: VLM, datums: Sequence[Datum], temperature: float, max_
     return logprobs_D
 
 
-def _score(vlm: VLM, datums: Sequence[Datum], active_D: Sequence[NDArray[np.bool_]], temperature: float, max_tokens: int) -> Iterator[Scored]:
+def _score(
+    vlm: VLM,
+    datums: Sequence[Datum],
+    active_D: Sequence[NDArray[np.bool_]],
+    temperature: float,
+    max_tokens: int,
+    *,
+    entropy_gradient: bool = False,
+) -> Iterator[Scored]:
     lengths = [active_length(active) for active in active_D]
     for batch in plan(shared_prefixes(datums, lengths, vlm.placeholder_id), max_tokens):
         hidden_SH, sources = _hidden(vlm, batch)
@@ -117,8 +127,12 @@ def _score(vlm: VLM, datums: Sequence[Datum], active_D: Sequence[NDArray[np.bool
             )
         rows = torch.from_numpy(np.concatenate(row_N)).to(vlm.device)
         target_tokens_N = torch.from_numpy(targets).to(vlm.device)
-        logprobs_N, entropy_N = vlm.log_probs(hidden_SH.index_select(0, rows), target_tokens_N, temperature)
-        yield Scored(np.concatenate(datum_N), np.concatenate(position_N), logprobs_N, entropy_N.detach())
+        hidden_NH = hidden_SH.index_select(0, rows)
+        yield Scored(
+            np.concatenate(datum_N),
+            np.concatenate(position_N),
+            *vlm.log_probs(hidden_NH, target_tokens_N, temperature, entropy_gradient=entropy_gradient),
+        )
 
 
 def _hidden(vlm: VLM, batch: Sequence[SharedPrefix]) -> tuple[Tensor, dict[int, tuple[int, int, int]]]:
@@ -148,21 +162,33 @@ def _hidden(vlm: VLM, batch: Sequence[SharedPrefix]) -> tuple[Tensor, dict[int, 
     return torch.cat(tables) if len(tables) > 1 else tables[0], sources
 
 
-def _loss(loss: LossSpec) -> tuple[Any, dict[str, float], float]:
+def _loss(loss: LossSpec) -> tuple[Any, dict[str, float], float, float]:
+    """(function, its settings, kl_coef, entropy_coef), checked."""
     if not loss.temperature > 0:
         raise UsageError(f"a loss needs a temperature above 0, got {loss.temperature}; give the sampling temperature (1 for greedy)")
     if loss.denominator is not None and not (loss.denominator > 0 and math.isfinite(loss.denominator)):
         raise UsageError(f"a loss needs a denominator above 0, got {loss.denominator}")
+    if loss.kl_estimator not in ESTIMATORS:
+        raise UsageError(f"a loss needs a kl_estimator out of {', '.join(ESTIMATORS)}, got {loss.kl_estimator!r}")
     config = dict(loss.config)
-    kl_coef = float(config.pop("kl_coef", 0.0))
-    return registry.load("loss", loss.name), config, kl_coef
+    kl_coef, entropy_coef = (float(config.pop(name, 0.0)) for name in ("kl_coef", "entropy_coef"))
+    if kl_coef and loss.kl_estimator == "k1":
+        raise UsageError("kl_estimator k1 has no gradient in a loss (its expectation is 0); use k2, k3 or k3_unbiased")
+    return registry.load("loss", loss.name), config, kl_coef, entropy_coef
 
 
 def _token_weights(loss: LossSpec, num_active_D: Sequence[int]) -> Floats:
     """Weight of each active token per datum. Datums without active tokens count nowhere."""
-    counts = {"sum": 1, "token_mean": sum(num_active_D), "sequence_mean": sum(n > 0 for n in num_active_D)}
+    num_sequences = sum(n > 0 for n in num_active_D)
+    counts = {"sum": 1, "token_mean": sum(num_active_D), "sequence_mean": num_sequences, "constant_length": num_sequences}
     denominator = loss.denominator or counts[loss.reduction] or 1
-    divisors = np.maximum(np.asarray(num_active_D, np.float64), 1) if loss.reduction == "sequence_mean" else np.ones(len(num_active_D))
+    divisors = np.ones(len(num_active_D))
+    if loss.reduction == "sequence_mean":
+        divisors = np.maximum(np.asarray(num_active_D, np.float64), 1)
+    elif loss.reduction == "constant_length":
+        if loss.length is None or not loss.length > 0:
+            raise UsageError(f"reduction 'constant_length' needs a length above 0, got {loss.length}; give the largest number of tokens of an answer")
+        divisors = np.full(len(num_active_D), loss.length)
     return (1.0 / (divisors * denominator)).astype(np.float32)
 
 
