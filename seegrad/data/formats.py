@@ -1,0 +1,381 @@
+"""Files of rows, one reader per format: random access to any row, with an index or one block of the file in memory and never the whole of it.
+
+    Parquet      the footer; the row groups that were asked for last
+    JsonLines    where each line begins            blank lines are no rows; a line that is not JSON is a bad row
+    JsonArray    where each element begins
+    Csv          where each record begins          quoted line breaks; comma or tab
+
+A file is open only while it is read, so that readers cost no descriptors and work in a forked process.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import mmap
+import re
+import sys
+import threading
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from seegrad.errors import DataError
+
+BOM = b"\xef\xbb\xbf"
+CACHE_BYTES = 128 << 20  # of decoded row groups that one parquet file keeps; the newest stays whatever its size
+
+
+class RowSource(Protocol):
+    """Rows of named cells. `name` is what errors call the source; `folders(i)` are where relative picture paths of row i may start, nearest first.
+
+    `row` raises DataError for a row that cannot be read; `column` gives one cell of every row in order (None where there is none).
+    """
+
+    name: str
+    columns: tuple[str, ...]
+
+    def __len__(self) -> int: ...
+
+    def row(self, index: int) -> dict[str, Any]: ...
+
+    def column(self, name: str) -> Iterator[Any]: ...
+
+    def place(self, index: int) -> str: ...
+
+    def folders(self, index: int) -> tuple[Path, ...]: ...
+
+
+class _File:
+    """What the readers of one file share."""
+
+    columns: tuple[str, ...]
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.name = path, str(path)
+
+    def row(self, index: int) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def column(self, name: str) -> Iterator[Any]:
+        for index in range(len(self)):
+            try:
+                yield self.row(index).get(name)
+            except DataError:
+                yield None
+
+    def place(self, index: int) -> str:
+        return f"{self.path.name}, row {index}"
+
+    def folders(self, index: int) -> tuple[Path, ...]:
+        return (self.path.parent,)
+
+
+class Parquet(_File):
+    """A parquet file. Raises DataError when it is none."""
+
+    def __init__(self, path: Path) -> None:
+        import pyarrow
+        import pyarrow.parquet
+
+        super().__init__(path)
+        try:
+            with pyarrow.parquet.ParquetFile(path) as file:
+                self._metadata = file.metadata
+                self.columns = tuple(file.schema_arrow.names)
+        except (pyarrow.ArrowException, OSError) as error:
+            raise DataError(f"{path} is not a whole parquet file ({_size(path)} bytes): {_first_line(error)}", reason="file cannot be read") from None
+        self._starts = [0]
+        for group in range(self._metadata.num_row_groups):
+            self._starts.append(self._starts[-1] + self._metadata.row_group(group).num_rows)
+        self._groups: OrderedDict[int, Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def row(self, index: int) -> dict[str, Any]:
+        group = _last_at_most(self._starts, index)
+        cells: dict[str, Any] = self._group(group).slice(index - self._starts[group], 1).to_pylist()[0]
+        return cells
+
+    def column(self, name: str) -> Iterator[Any]:
+        import pyarrow.parquet
+
+        if name not in self.columns:
+            yield from (None for _ in range(len(self)))
+            return
+        with pyarrow.parquet.ParquetFile(self.path, metadata=self._metadata) as file:
+            for batch in file.iter_batches(batch_size=4096, columns=[name]):
+                yield from batch.column(0).to_pylist()
+
+    def _group(self, group: int) -> Any:
+        """A row group as an Arrow table, from memory when it was among the last ones."""
+        import pyarrow
+        import pyarrow.parquet
+
+        with self._lock:
+            if group not in self._groups:
+                try:
+                    with pyarrow.parquet.ParquetFile(self.path, metadata=self._metadata) as file:
+                        self._groups[group] = file.read_row_group(group)
+                except (pyarrow.ArrowException, OSError) as error:
+                    raise DataError(f"{self.path}, row group {group}: {_first_line(error)}", reason="row cannot be read") from None
+            self._groups.move_to_end(group)
+            while len(self._groups) > 1 and sum(table.nbytes for table in self._groups.values()) > CACHE_BYTES:
+                self._groups.popitem(last=False)
+            return self._groups[group]
+
+
+class _Indexed(_File):
+    """A text file of which only the place of each row is kept: offset and length in bytes, and its line (from 1)."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._offsets, self._lengths, self._lines = array("q"), array("q"), array("q")
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def place(self, index: int) -> str:
+        return f"{self.path.name}, line {self._lines[index]}"
+
+    def _add(self, offset: int, length: int, line: int) -> None:
+        self._offsets.append(offset)
+        self._lengths.append(length)
+        self._lines.append(line)
+
+    def _read(self, index: int) -> bytes:
+        with self.path.open("rb") as file:
+            file.seek(self._offsets[index])
+            return file.read(self._lengths[index])
+
+    def column(self, name: str) -> Iterator[Any]:
+        with self.path.open("rb") as file:
+            for index in range(len(self)):
+                file.seek(self._offsets[index])
+                try:
+                    yield self._cells(file.read(self._lengths[index]), index).get(name)
+                except DataError:
+                    yield None
+
+    def row(self, index: int) -> dict[str, Any]:
+        return self._cells(self._read(index), index)
+
+    def _cells(self, data: bytes, index: int) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+class JsonLines(_Indexed):
+    """One JSON object a line."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        columns: dict[str, None] = {}
+        for offset, line, number in _lines(path):
+            if not line.strip():
+                continue
+            self._add(offset, len(line), number)
+            try:
+                columns.update(dict.fromkeys(parse_object(line)))
+            except ValueError:
+                continue  # a bad row: said when it is read
+        self.columns = tuple(columns)
+
+    def _cells(self, data: bytes, index: int) -> dict[str, Any]:
+        try:
+            return parse_object(data)
+        except ValueError as error:
+            raise DataError(f"line {self._lines[index]} of {self.path.name}: {error}", reason="line is not a JSON object") from None
+
+
+class JsonArray(JsonLines):
+    """One JSON list of objects. Raises DataError when the list is not whole."""
+
+    _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{},]', re.DOTALL)
+
+    def __init__(self, path: Path) -> None:
+        _Indexed.__init__(self, path)
+        columns: dict[str, None] = {}
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+            line, counted = 1, 0
+            for start, end in self._elements(view):
+                line += _count_newlines(view, counted, start)
+                counted = start
+                self._add(start, end - start, line)
+                try:
+                    columns.update(dict.fromkeys(parse_object(view[start:end])))
+                except ValueError:
+                    continue
+        self.columns = tuple(columns)
+
+    def _elements(self, view: mmap.mmap) -> Iterator[tuple[int, int]]:
+        """(start, end) of the elements of the outermost list, blanks around them left out."""
+        depth, start, closed = 0, 0, 0
+        for match in self._TOKEN.finditer(view):
+            token = match.group() if match.end() - match.start() == 1 else b'"'
+            if token in b"[{":
+                depth += 1
+                if depth == 1:
+                    start = match.end()
+            elif token in b"]}" or (token == b"," and depth == 1):
+                depth -= token != b","
+                if depth < 2 and (token == b"," or depth == 0):
+                    first, last = _trimmed(view, start, match.start())
+                    if last > first or token == b",":
+                        yield first, last
+                    start = match.end()
+                if depth == 0:
+                    closed = match.end()
+                    break
+        if not closed:
+            raise DataError(f"{self.path} ends inside its list, after {len(self)} whole rows; the file was cut", reason="file cannot be read")
+        if view[closed:].strip():
+            raise DataError(
+                f"{self.path} has text after its list: {view[closed : closed + 40]!r}; expected one list of rows", reason="file cannot be read"
+            )
+
+
+class Csv(_Indexed):
+    """Records under a header line, in UTF-8; an empty cell is None. Raises DataError for another encoding, no header, or a quote left open."""
+
+    def __init__(self, path: Path, delimiter: str = ",") -> None:
+        super().__init__(path)
+        self._delimiter = delimiter
+        ends: list[tuple[int, int]] = [(0, 0)]  # (number of lines, bytes) read so far
+
+        def texts() -> Iterator[str]:
+            for offset, line, number in _lines(path):
+                ends[0] = (number, offset + len(line))
+                yield _decoded(line, path, number)
+
+        with _long_fields():
+            reader = csv.reader(texts(), delimiter=delimiter)
+            last = (0, 0)
+            header: list[str] | None = None
+            try:
+                for fields in reader:
+                    first, last = last, ends[0]
+                    if not any(fields):
+                        continue
+                    if header is None:
+                        header = [name.strip() for name in fields]
+                    else:
+                        self._add(first[1], last[1] - first[1], first[0] + 1)
+            except csv.Error as error:
+                raise DataError(f"{path}, line {ends[0][0]}: {error}", reason="file cannot be read") from None
+        if header is None:
+            raise DataError(f"{path} is empty; expected a line of column names, then rows", reason="file cannot be read")
+        if len(set(header)) < len(header):
+            raise DataError(f"{path}: the header names a column twice: {', '.join(header)}", reason="file cannot be read")
+        self.columns = tuple(header)
+        if len(self):
+            self._check_quotes()
+
+    def _check_quotes(self) -> None:
+        """A quote that is never closed swallows the rest of the file."""
+        text = _decoded(self._read(len(self) - 1), self.path, self._lines[-1])
+        try:
+            with _long_fields():
+                list(csv.reader(text.splitlines(keepends=True), delimiter=self._delimiter, strict=True))
+        except csv.Error as error:
+            if "unexpected end" in str(error):
+                raise DataError(
+                    f'{self.path}: the row at line {self._lines[-1]} opens a quote (") that is never closed', reason="file cannot be read"
+                ) from None
+
+    def _cells(self, data: bytes, index: int) -> dict[str, Any]:
+        text = _decoded(data.removeprefix(BOM), self.path, self._lines[index])
+        with _long_fields():
+            fields = next(csv.reader(_kept_lines(text), delimiter=self._delimiter))
+        if len(fields) != len(self.columns):
+            raise DataError(
+                f"line {self._lines[index]} of {self.path.name} has {len(fields)} fields, the header {len(self.columns)}",
+                reason="wrong number of fields",
+            )
+        return {name: field if field else None for name, field in zip(self.columns, fields, strict=True)}
+
+
+def parse_object(data: bytes) -> dict[str, Any]:
+    """A JSON object in UTF-8. Raises ValueError saying what it is instead."""
+    try:
+        value = json.loads(data)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 text: byte 0x{data[error.start]:02x}") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not JSON: {_first_line(error)}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{type(value).__name__} where an object of columns was expected")
+    return value
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes, int]]:
+    """(offset, line with its end, line number from 1), a byte order mark left out."""
+    with path.open("rb") as file:
+        offset = len(BOM) if file.read(3) == BOM else 0
+        file.seek(offset)
+        for number, line in enumerate(file, 1):
+            yield offset, line, number
+            offset += len(line)
+
+
+def _kept_lines(text: str) -> Iterator[str]:
+    """Lines with their ends, split at \\n only (`splitlines` also splits at other characters)."""
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start) + 1 or len(text)
+        yield text[start:end]
+        start = end
+
+
+def _decoded(data: bytes, path: Path, line: int) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}, line {line}: byte 0x{data[error.start]:02x} is not UTF-8; convert it, for example: iconv -f GB18030 -t UTF-8 {path.name}",
+            reason="file cannot be read",
+        ) from None
+
+
+class _long_fields:
+    """csv refuses fields of over 128 KiB (a picture as base64) unless told otherwise; the limit is the process's, so it is put back."""
+
+    def __enter__(self) -> None:
+        self._limit = csv.field_size_limit(sys.maxsize)
+
+    def __exit__(self, *_: object) -> None:
+        csv.field_size_limit(self._limit)
+
+
+def _trimmed(view: mmap.mmap, start: int, end: int) -> tuple[int, int]:
+    blank = b" \t\r\n"
+    while start < end and view[start] in blank:
+        start += 1
+    while end > start and view[end - 1] in blank:
+        end -= 1
+    return start, end
+
+
+def _count_newlines(view: mmap.mmap, start: int, end: int) -> int:
+    return view[start:end].count(b"\n")
+
+
+def _last_at_most(starts: Sequence[int], index: int) -> int:
+    """Position of the last start that is not after `index`."""
+    from bisect import bisect_right
+
+    return bisect_right(starts, index) - 1
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
