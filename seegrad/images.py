@@ -1,42 +1,88 @@
-"""Every picture becomes plain RGB here, once; the sampler and the trainer then see the same bytes."""
+"""Every picture becomes plain RGB here, once; the sampler and the trainer then see the same bytes.
+
+    a cell of a table ──decode──▶ encoded bytes ──clean──▶ plain RGB PNG ──▶ Example.images ──▶ sampler, trainer, run directory, rewards
+
+What becomes of every kind of input is listed in docs/images.md. All that can go wrong is a DataError whose `reason` is one of `REASONS`.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import contextlib
 import hashlib
 import io
+import math
+import os
+import re
+import stat
+import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args
+from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 import numpy as np
-from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
 from seegrad.errors import DataError
+from seegrad.pixels import WHITE, Reason, fault, to_level, upright_rgb, upright_size
 
-MAX_PIXELS = 80_000_000  # larger pictures are refused before they are decoded
-WHITE = (255, 255, 255)
+MAX_PIXELS = 64_000_000  # larger pictures are refused before they are decoded
+MAX_SIDE = 100_000  # pixels; so that padding to 1 : 200 stays below MAX_PIXELS
+MAX_BYTES = 256 << 20  # of an encoded picture
+REASONS: tuple[str, ...] = get_args(Reason)
+FORMATS = (
+    "PNG",
+    "JPEG",
+    "GIF",
+    "WEBP",
+    "BMP",
+    "TIFF",
+    "AVIF",
+    "JPEG2000",
+    "PPM",
+    "ICO",
+    "QOI",
+)  # none of them runs another program or has no signature
+_STARTS = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM", b"II", b"MM", b"\0\0\1\0", b"\0\0\0\x0cjP", b"\xff\x4f\xff\x51", b"qoif")
+_OTHER_FILES = (
+    (re.compile(rb"%PDF"), "a PDF document; export its pages as pictures"),
+    (re.compile(rb"version https://git-lfs"), "a Git LFS pointer; fetch the file with: git lfs pull"),
+    (re.compile(rb"....ftyp(hei|hev|mif|msf)", re.S), "a HEIC picture; save it as JPEG or PNG"),
+    (re.compile(rb"....ftyp(?!avi)", re.S), "a video; extract a frame as PNG or JPEG"),
+    (re.compile(rb"PK\x03\x04|\x1f\x8b"), "an archive; unpack it"),
+    (re.compile(rb"\s*(<\?xml[^>]*>)?\s*(<!--.*?-->\s*)*(<!doctype svg[^>]*>\s*)?<svg", re.S | re.I), "an SVG drawing; render it as PNG"),
+    (re.compile(rb"\s*<(!doctype html|html|head|body)", re.I), "a web page, probably an error page that was saved as a picture; download it again"),
+)
 
 
-def clean(data: bytes) -> bytes:
+def clean(data: bytes, *, max_pixels: int = 0, max_aspect: float = 0) -> bytes:
     """Any encoded picture as plain RGB PNG bytes without metadata.
 
     The EXIF orientation is applied, transparency is composited on white, 16-bit, 32-bit and float samples are scaled to 8 bits, and of an
-    animation the first frame is taken. The same input always gives the same bytes, and `clean(clean(data)) == clean(data)`. Raises DataError
-    in one line for bytes that are no whole picture and for more than `MAX_PIXELS` pixels.
+    animation the first frame is taken. With `max_pixels` a larger picture is shrunk to at most so many, aspect kept as far as whole pixels allow.
+    With `max_aspect` (≥ 1) it is padded with white, centred, until no side is more than that many times the other. The same input always gives the
+    same bytes, and cleaning twice changes nothing. Raises DataError in one line for bytes that are no whole picture and for one that is too large.
     """
-    with _opened(data) as image:
-        image.load()
-        upright = ImageOps.exif_transpose(image)
-        plain = Image.new("RGB", upright.size, WHITE)
-        plain.paste(_to_rgb(upright, _bit_depth(data)))
-    return _png(plain)
+    picture = _decoded(data)
+    inner, canvas = _fitted(*picture.size, max_pixels, max_aspect)
+    if inner != picture.size:
+        picture = picture.resize(inner, Image.Resampling.LANCZOS)
+    if canvas != inner:
+        padded = Image.new("RGB", canvas, WHITE)
+        padded.paste(picture, ((canvas[0] - inner[0]) // 2, (canvas[1] - inner[1]) // 2))
+        picture = padded
+    return _png(picture)
 
 
-def size(data: bytes) -> tuple[int, int]:
-    """(width, height) in pixels, from the header alone. Raises DataError."""
+def size(data: bytes, *, max_pixels: int = 0, max_aspect: float = 0) -> tuple[int, int]:
+    """(width, height) in pixels that `clean` with the same settings gives, from the header alone. Raises DataError."""
     with _opened(data) as image:
-        return image.size
+        upright = upright_size(image, metadata_follows=any(name in data for name in (b"eXIf", b"adobe.xmp", b"Raw profile")))
+    return _fitted(*upright, max_pixels, max_aspect)[1]
 
 
 def content_hash(data: bytes) -> str:
@@ -49,83 +95,308 @@ def blank(data: bytes) -> bytes:
     return _png(Image.new("RGB", size(data), WHITE))
 
 
-@contextmanager
+def decode(value: Any, *, folder: Path | None = None) -> bytes:
+    """The encoded picture in one cell of a table; `clean` then says whether it is one.
+
+    A cell is encoded bytes, `{"bytes": …, "path": …}` (bytes win), a path (relative ones start at `folder`), a file:// or data: URL, base64 text,
+    a PIL picture, or an array of shape [height, width] or [height, width, channels]. Raises DataError for anything else, for a missing value, and for
+    a path that leads to no file. Lists are the caller's.
+    """
+    if _is_missing(value):
+        raise fault("picture missing", "there is no picture (the value is missing)")
+    if isinstance(value, bytes | bytearray | memoryview):
+        return _from_bytes(bytes(value))
+    if isinstance(value, str):
+        return _from_text(value, folder)
+    if isinstance(value, os.PathLike):
+        return _read(Path(value), folder)
+    if isinstance(value, Mapping):
+        return _from_mapping(value, folder)
+    if isinstance(value, Image.Image):
+        return _from_pil(value)
+    if isinstance(value, np.ndarray):
+        return _from_array(value, folder)
+    raise _not_understood(f"a value of type {type(value).__name__}")
+
+
+def _decoded(data: bytes) -> Image.Image:
+    """The whole picture as RGB. A function of its own, so that the decoder's memory is free before the picture is encoded again."""
+    with _opened(data) as image:
+        return upright_rgb(image)
+
+
+def _fitted(width: int, height: int, max_pixels: int, max_aspect: float) -> tuple[tuple[int, int], tuple[int, int]]:
+    """(size of the shrunk picture, size of the padded one around it) for a picture of `width` × `height`."""
+    if max_pixels < 0 or (max_aspect and not max_aspect >= 1):
+        raise ValueError(f"max_pixels must be 0 or more and max_aspect 0 or at least 1, got {max_pixels} and {max_aspect}")
+    inner, canvas = (width, height), _padded(width, height, max_aspect)
+    if max_pixels and math.prod(canvas) > max_pixels:
+        scale = math.sqrt(max_pixels / math.prod(canvas))
+        inner = max(1, int(width * scale)), max(1, int(height * scale))
+        while math.prod(canvas := _padded(*inner, max_aspect)) > max_pixels:  # only where one side is a pixel or two
+            longer = min(max(inner) - 1, max_pixels // min(canvas))
+            inner = (longer, inner[1]) if inner[0] >= inner[1] else (inner[0], longer)
+    if math.prod(canvas) > MAX_PIXELS:
+        raise fault(
+            "picture too long and thin",
+            f"picture of {width}×{height} pixels would be {canvas[0]}×{canvas[1]} when padded to 1 : {max_aspect:g}; crop it or set data.max_pixels",
+        )
+    return inner, canvas
+
+
+def _padded(width: int, height: int, max_aspect: float) -> tuple[int, int]:
+    if not max_aspect:
+        return width, height
+    return max(width, _shortest(height, max_aspect)), max(height, _shortest(width, max_aspect))
+
+
+def _shortest(longer: int, max_aspect: float) -> int:
+    """The smallest side beside `longer` whose ratio is allowed, as the check `longer / side > max_aspect` will see it."""
+    side = math.ceil(longer / max_aspect)
+    return side + 1 if longer / side > max_aspect else side
+
+
+@contextlib.contextmanager
 def _opened(data: bytes) -> Iterator[Image.Image]:
     """The picture behind `data`; whatever goes wrong inside the block is the picture's fault and becomes a DataError."""
     if not data:
-        raise DataError("picture is empty (0 bytes); expected an encoded picture such as PNG or JPEG")
+        raise fault("picture empty", "picture is empty (0 bytes); expected an encoded picture such as PNG or JPEG")
+    if len(data) > MAX_BYTES:
+        raise fault("picture too large", f"picture has {len(data):,} bytes, more than {MAX_BYTES:,}; shrink it first")
+    with _guarded(f"picture of {len(data)} bytes"):
+        try:
+            opened = Image.open(io.BytesIO(data), formats=_formats())
+        except UnidentifiedImageError:
+            raise fault("not a picture", _what_it_is(data)) from None
+        with opened as image:
+            _check_size(*image.size)
+            yield image
+
+
+@contextlib.contextmanager
+def _guarded(what: str) -> Iterator[None]:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(io.BytesIO(data)) as image:
-                if image.width * image.height > MAX_PIXELS:
-                    raise DataError(f"picture has {image.width}×{image.height} pixels, more than {MAX_PIXELS:,}; shrink it first")
-                yield image
+        with _QUIET:
+            yield
     except DataError:
         raise
     except (Image.DecompressionBombWarning, Image.DecompressionBombError):
-        raise DataError(f"picture has more than {MAX_PIXELS:,} pixels; shrink it first") from None
-    except UnidentifiedImageError:
-        raise DataError(f"{len(data)} bytes starting with {data[:8]!r} are not a picture; expected PNG, JPEG or another common format") from None
+        raise fault("picture too large", f"picture has more than {MAX_PIXELS:,} pixels; shrink it first") from None
+    except MemoryError:
+        raise fault("picture too large", f"{what} does not fit in memory; shrink it first") from None
     except Exception as error:  # decoders raise many kinds on damaged data
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise DataError(f"picture of {len(data)} bytes is damaged: {reason}") from error
+        text = " ".join(str(error).split()) or type(error).__name__
+        if "MAX_TEXT" in text:
+            raise fault(
+                "picture too large", f"{what} has a text or colour profile that unpacks to over a megabyte; save it without metadata"
+            ) from None
+        raise fault("picture damaged", f"{what} is damaged: {text[:200]}") from error
 
 
-def _to_rgb(image: Image.Image, bit_depth: int) -> Image.Image:
-    """8-bit RGB of an upright picture in any Pillow mode."""
-    if image.mode.startswith("I") or image.mode == "F":
-        return _scaled(image)
-    if image.mode == "La":
-        image = image.convert("LA")
-    if not image.has_transparency_data:
-        return image.convert("RGB")
-    if image.mode in ("1", "L", "RGB"):
-        image.info["transparency"] = _transparent_level(image.info["transparency"], bit_depth)
-    layer = image.convert("RGBA")
-    return Image.alpha_composite(Image.new("RGBA", layer.size, (*WHITE, 255)), layer).convert("RGB")
+def _check_size(width: int, height: int) -> None:
+    if width < 1 or height < 1:
+        raise fault("picture empty", f"picture has {width}×{height} pixels; expected at least 1×1")
+    if width * height > MAX_PIXELS or max(width, height) > MAX_SIDE:
+        limit = f"{MAX_PIXELS:,} pixels or with a side over {MAX_SIDE:,}"
+        raise fault("picture too large", f"picture has {width}×{height} pixels; one with more than {limit} is not read; shrink it first")
 
 
-def _scaled(image: Image.Image) -> Image.Image:
-    """Integer and float samples to 8 bits.
-
-    16-bit samples keep their fixed scale. Wider ones have no agreed range: values within 0..1 (floats), 0..255 or 0..65535 are read on that
-    scale, anything else is stretched from its smallest to its largest value.
-    """
-    values = np.asarray(image)
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        raise ValueError("it has samples that are not finite numbers")
-    level = values / 257 if image.mode.startswith("I;16") else _level(values.astype(np.float64), unit_range=image.mode == "F")
-    gray = np.rint(level).clip(0, 255).astype(np.uint8)
-    transparent = image.info.get("transparency")
-    if isinstance(transparent, int):
-        gray[values == transparent] = 255
-    return Image.fromarray(gray).convert("RGB")
+def _what_it_is(data: bytes) -> str:
+    for start, name in _OTHER_FILES:
+        if start.match(data[:2000]):
+            return f"{len(data)} bytes are not a picture but {name}"
+    return f"{len(data)} bytes starting with {data[:8]!r} are not a picture; expected PNG, JPEG, GIF, WebP, BMP, TIFF, AVIF or JPEG 2000"
 
 
-def _level(values: NDArray[np.float64], *, unit_range: bool) -> NDArray[np.float64]:
-    low, high = float(values.min()), float(values.max())
-    if low >= 0 and high <= 65535:
-        return values * 255 if unit_range and high <= 1 else values if high <= 255 else values / 257
-    return (values - low) * (255 / (high - low)) if high > low else np.zeros_like(values)
+@cache
+def _formats() -> tuple[str, ...]:
+    Image.init()
+    return tuple(name for name in FORMATS if name in Image.OPEN)
 
 
-def _bit_depth(data: bytes) -> int:
-    """Bits per sample that a PNG header declares; 8 for every other format."""
-    return data[24] if data.startswith(b"\x89PNG\r\n\x1a\n") and len(data) > 24 else 8
+class _Quiet:
+    """Pillow's warnings off, its warning of a decompression bomb an error. The filters of `warnings` belong to the whole process: they are set when
+    the first thread comes in and restored when the last one leaves."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._filters = warnings.catch_warnings()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._filters = warnings.catch_warnings()
+                self._filters.__enter__()
+                warnings.simplefilter("ignore")
+                warnings.simplefilter("error", Image.DecompressionBombWarning)
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._filters.__exit__(None, None, None)
 
 
-def _transparent_level(value: int | tuple[int, ...], bit_depth: int) -> int | tuple[int, ...]:
-    """A PNG stores its transparent colour at the file's bit depth, but gray samples of 2 or 4 bits and colours of 16 bits are decoded to 8."""
-    if isinstance(value, int) and bit_depth in (2, 4):
-        return value * (255 // ((1 << bit_depth) - 1))
-    if isinstance(value, tuple):
-        return tuple(part >> 8 for part in value) if bit_depth == 16 else value
-    return value
+_QUIET = _Quiet()
 
 
-def _png(image: Image.Image) -> bytes:
+def _is_missing(value: Any) -> bool:
+    """None, and what tables write for it: NaN, NaT, NA, a blank text."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    if isinstance(value, str):
+        return not value.strip()
+    return isinstance(value, float | np.floating) and bool(value != value)
+
+
+def _not_understood(given: str) -> DataError:
+    expected = "encoded bytes, {bytes, path}, a path, base64 text, a data URL, a PIL picture or an array [height, width, channels]"
+    return fault("picture value not understood", f"{given} is not a picture; expected {expected}")
+
+
+def _from_bytes(data: bytes) -> bytes:
+    if not data:
+        raise fault("picture empty", "picture is empty (0 bytes); expected an encoded picture such as PNG or JPEG")
+    if _starts_like_a_picture(data) or len(data) > MAX_BYTES:
+        return data
+    return _base64(data) or data
+
+
+def _from_mapping(value: Mapping[Any, Any], folder: Path | None) -> bytes:
+    if "bytes" not in value and "path" not in value:
+        raise _not_understood(f"a mapping with the keys {', '.join(map(str, value)) or '(none)'}")
+    data, path = value.get("bytes"), value.get("path")
+    if not (_is_missing(data) or (isinstance(data, bytes | bytearray) and not data and not _is_missing(path))):
+        return decode(data, folder=folder)
+    if _is_missing(path):
+        raise fault("picture missing", "there is no picture (both bytes and path are missing)")
+    if not isinstance(path, str | os.PathLike):
+        raise _not_understood(f"a path of type {type(path).__name__}")
+    return decode(path, folder=folder)
+
+
+def _from_text(value: str, folder: Path | None) -> bytes:
+    text = value.strip()
+    if text[:5].lower() == "data:":
+        return _from_data_url(text)
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+)://", text)
+    if scheme and scheme[1].lower() == "file":
+        return _read(Path(unquote(urlsplit(text).path)), folder)
+    if scheme:
+        raise fault(
+            "picture on the web",
+            f"{_shown(text)} is not on this machine; pictures are not fetched while training: download them and give their paths",
+        )
+    if len(text) < 4096 and _find(Path(text), folder) is not None:
+        return _read(Path(text), folder)
+    encoded = text.encode("utf-8", "replace")
+    found = _base64(encoded)
+    if found is not None:
+        return found
+    if re.match(rb"\s*[<{\[]", encoded):
+        raise fault("not a picture", f"the text {_shown(text)} is neither a path nor base64; expected a picture")
+    if len(encoded) > 200 and re.fullmatch(rb"[A-Za-z0-9+/=_\s-]+", encoded):
+        raise fault("not a picture", f"the base64 text {_shown(text)} holds no picture, or is cut; expected PNG, JPEG or another common format")
+    return _read(Path(text), folder)
+
+
+def _from_data_url(text: str) -> bytes:
+    header, comma, body = text.partition(",")
+    if not comma:
+        raise fault("picture damaged", f"the data URL {_shown(text)} has no comma; expected data:image/png;base64,…")
+    raw = unquote_to_bytes(body)
+    if not header.lower().endswith(";base64"):
+        return _from_bytes(raw)
+    data = _unpacked(raw)
+    if data is None:
+        raise fault("picture damaged", f"the data URL {_shown(text)} is not valid base64")
+    return _from_bytes(data)
+
+
+def _base64(text: bytes) -> bytes | None:
+    """The picture that base64 (or a data URL) holds, or None when it holds none."""
+    if text[:5].lower() == b"data:":
+        return _from_data_url(text.decode("utf-8", "replace"))
+    data = _unpacked(text)
+    return data if data is not None and _starts_like_a_picture(data) else None
+
+
+def _unpacked(text: bytes) -> bytes | None:
+    """Base64 in either alphabet, with white space in it, with or without its padding; None for anything else."""
+    compact = b"".join(text.split()).rstrip(b"=").translate(bytes.maketrans(b"-_", b"+/"))
+    try:
+        return base64.b64decode(compact + b"=" * (-len(compact) % 4), validate=True)
+    except binascii.Error:
+        return None
+
+
+def _starts_like_a_picture(data: bytes) -> bool:
+    return data.startswith(_STARTS) or data[4:11] == b"ftypavi" or re.match(rb"P[1-7]\s", data) is not None
+
+
+def _find(path: Path, folder: Path | None) -> Path | None:
+    """The path as it exists, from `folder`; with the separators of Windows too. None when there is nothing."""
+    for spelled in dict.fromkeys((str(path), str(path).replace("\\", "/"))):
+        try:
+            place = (folder or Path()) / Path(spelled).expanduser()
+            place.stat()
+        except (OSError, ValueError, RuntimeError):  # no such file; no possible name; no such home
+            continue
+        return place
+    return None
+
+
+def _read(path: Path, folder: Path | None) -> bytes:
+    place = _find(path, folder)
+    if place is None:
+        where = f" in {folder}" if folder and not path.is_absolute() else ""
+        raise fault("picture missing", f"there is no file {_shown(str(path))}{where}; expected the path of a picture")
+    try:
+        status = place.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise fault("picture missing", f"{_shown(str(place))} is not a file; expected the path of a picture")
+        if status.st_size > MAX_BYTES:
+            raise fault("picture too large", f"{_shown(str(place))} has {status.st_size:,} bytes, more than {MAX_BYTES:,}; shrink it first")
+        data = place.read_bytes()
+    except OSError as error:
+        raise fault("picture missing", f"{_shown(str(place))} cannot be read: {error.strerror or error}") from None
+    if not data:
+        raise fault("picture empty", f"{_shown(str(place))} is empty (0 bytes); expected an encoded picture")
+    return data
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 120 else f"{text[:60]}…{text[-20:]}")
+
+
+def _from_pil(image: Image.Image) -> bytes:
+    _check_size(*image.size)
+    with _guarded(f"PIL picture of mode {image.mode}"):
+        return _png(upright_rgb(image), compress_level=1)
+
+
+def _from_array(value: np.ndarray[Any, Any], folder: Path | None) -> bytes:
+    if value.ndim == 0:
+        return decode(value.item(), folder=folder)
+    if value.ndim == 1 and value.dtype == np.uint8:
+        return _from_bytes(value.tobytes())
+    channels = value.shape[2] if value.ndim == 3 else 1
+    if value.ndim not in (2, 3) or channels not in (1, 2, 3, 4) or value.dtype.kind not in "buif":
+        raise _not_understood(f"an array of shape {list(value.shape)} and type {value.dtype}")
+    _check_size(value.shape[1], value.shape[0])
+    with _guarded(f"array of shape {list(value.shape)} and type {value.dtype}"):
+        samples = value.squeeze(2) if value.ndim == 3 and channels == 1 else value
+        if samples.dtype == np.bool_:
+            samples = samples.astype(np.uint8) * 255
+        elif samples.dtype != np.uint8:
+            samples = np.rint(to_level(samples, float(samples.min()), float(samples.max()))).clip(0, 255).astype(np.uint8)
+        mode = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}[channels]
+        return _png(upright_rgb(Image.fromarray(np.ascontiguousarray(samples)).convert(mode)), compress_level=1)
+
+
+def _png(image: Image.Image, compress_level: int = 6) -> bytes:
     buffer = io.BytesIO()
-    image.save(buffer, format="PNG")
+    image.save(buffer, format="PNG", compress_level=compress_level)
     return buffer.getvalue()

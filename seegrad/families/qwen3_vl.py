@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from seegrad.errors import DataError
 from seegrad.families.base import Family
+from seegrad.pixels import fault
 
 MAX_ASPECT_RATIO = 200  # the processor refuses pictures that are longer than this many times their width
 
@@ -39,7 +39,8 @@ def resized(width: int, height: int, factor: int, min_pixels: int, max_pixels: i
     down to the multiple below (at least one) or up to the multiple above.
     """
     if min(width, height) < 1 or max(width, height) / min(width, height) > MAX_ASPECT_RATIO:
-        raise DataError(f"picture of {width}×{height} pixels: one side is over {MAX_ASPECT_RATIO} times the other; pad or crop it")
+        message = f"picture of {width}×{height} pixels: one side is over {MAX_ASPECT_RATIO} times the other; pad or crop it"
+        raise fault("picture too long and thin", message)
     rows, columns = round(height / factor), round(width / factor)
     if rows * columns * factor**2 > max_pixels:
         shrink = math.sqrt(height * width / max_pixels)
@@ -56,4 +57,5 @@ FAMILY = Family(
     banned=("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>"),
     end_of_turn="<|im_end|>",
     num_image_tokens=num_image_tokens,
+    max_aspect=MAX_ASPECT_RATIO,
 )
