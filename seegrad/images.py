@@ -9,54 +9,26 @@ from __future__ import annotations
 
 import base64
 import binascii
-import contextlib
 import hashlib
 import io
 import math
 import os
 import re
 import stat
-import threading
-import warnings
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from seegrad.errors import DataError
-from seegrad.pixels import WHITE, Reason, fault, to_level, upright_rgb, upright_size
+from seegrad.picture_file import MAX_BYTES, MAX_PIXELS, Reason, check_size, fault, guarded, opened, starts_like_a_picture
+from seegrad.pixels import WHITE, to_level, upright_rgb, upright_size
 
-MAX_PIXELS = 64_000_000  # larger pictures are refused before they are decoded
-MAX_SIDE = 100_000  # pixels; so that padding to 1 : 200 stays below MAX_PIXELS
-MAX_BYTES = 256 << 20  # of an encoded picture
+Folders = tuple[Path, ...]  # where relative paths may start; empty: the working directory
 REASONS: tuple[str, ...] = get_args(Reason)
-FORMATS = (
-    "PNG",
-    "JPEG",
-    "GIF",
-    "WEBP",
-    "BMP",
-    "TIFF",
-    "AVIF",
-    "JPEG2000",
-    "PPM",
-    "ICO",
-    "QOI",
-)  # none of them runs another program or has no signature
-_STARTS = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM", b"II", b"MM", b"\0\0\1\0", b"\0\0\0\x0cjP", b"\xff\x4f\xff\x51", b"qoif")
-_OTHER_FILES = (
-    (re.compile(rb"%PDF"), "a PDF document; export its pages as pictures"),
-    (re.compile(rb"version https://git-lfs"), "a Git LFS pointer; fetch the file with: git lfs pull"),
-    (re.compile(rb"....ftyp(hei|hev|mif|msf)", re.S), "a HEIC picture; save it as JPEG or PNG"),
-    (re.compile(rb"....ftyp(?!avi)", re.S), "a video; extract a frame as PNG or JPEG"),
-    (re.compile(rb"PK\x03\x04|\x1f\x8b"), "an archive; unpack it"),
-    (re.compile(rb"\s*(<\?xml[^>]*>)?\s*(<!--.*?-->\s*)*(<!doctype svg[^>]*>\s*)?<svg", re.S | re.I), "an SVG drawing; render it as PNG"),
-    (re.compile(rb"\s*<(!doctype html|html|head|body)", re.I), "a web page, probably an error page that was saved as a picture; download it again"),
-)
 
 
 def clean(data: bytes, *, max_pixels: int = 0, max_aspect: float = 0) -> bytes:
@@ -80,7 +52,7 @@ def clean(data: bytes, *, max_pixels: int = 0, max_aspect: float = 0) -> bytes:
 
 def size(data: bytes, *, max_pixels: int = 0, max_aspect: float = 0) -> tuple[int, int]:
     """(width, height) in pixels that `clean` with the same settings gives, from the header alone. Raises DataError."""
-    with _opened(data) as image:
+    with opened(data) as image:
         upright = upright_size(image, metadata_follows=any(name in data for name in (b"eXIf", b"adobe.xmp", b"Raw profile")))
     return _fitted(*upright, max_pixels, max_aspect)[1]
 
@@ -95,33 +67,34 @@ def blank(data: bytes) -> bytes:
     return _png(Image.new("RGB", size(data), WHITE))
 
 
-def decode(value: Any, *, folder: Path | None = None) -> bytes:
+def decode(value: Any, *, folder: Path | Sequence[Path] | None = None) -> bytes:
     """The encoded picture in one cell of a table; `clean` then says whether it is one.
 
-    A cell is encoded bytes, `{"bytes": …, "path": …}` (bytes win), a path (relative ones start at `folder`), a file:// or data: URL, base64 text,
-    a PIL picture, or an array of shape [height, width] or [height, width, channels]. Raises DataError for anything else, for a missing value, and for
-    a path that leads to no file. Lists are the caller's.
+    A cell is encoded bytes, `{"bytes": …, "path": …}` (bytes win), a path (a relative one starts at `folder`, the first of several that has it), a
+    file:// or data: URL, base64 text, a PIL picture, or an array of shape [height, width] or [height, width, channels]. Raises DataError for anything
+    else, for a missing value, and for a path that leads to no file. Lists are the caller's.
     """
+    folders = (folder,) if isinstance(folder, Path) else tuple(folder or ())
     if _is_missing(value):
         raise fault("picture missing", "there is no picture (the value is missing)")
     if isinstance(value, bytes | bytearray | memoryview):
         return _from_bytes(bytes(value))
     if isinstance(value, str):
-        return _from_text(value, folder)
+        return _from_text(value, folders)
     if isinstance(value, os.PathLike):
-        return _read(Path(value), folder)
+        return _read(Path(value), folders)
     if isinstance(value, Mapping):
-        return _from_mapping(value, folder)
+        return _from_mapping(value, folders)
     if isinstance(value, Image.Image):
         return _from_pil(value)
     if isinstance(value, np.ndarray):
-        return _from_array(value, folder)
+        return _from_array(value, folders)
     raise _not_understood(f"a value of type {type(value).__name__}")
 
 
 def _decoded(data: bytes) -> Image.Image:
     """The whole picture as RGB. A function of its own, so that the decoder's memory is free before the picture is encoded again."""
-    with _opened(data) as image:
+    with opened(data) as image:
         return upright_rgb(image)
 
 
@@ -156,92 +129,6 @@ def _shortest(longer: int, max_aspect: float) -> int:
     return side + 1 if longer / side > max_aspect else side
 
 
-@contextlib.contextmanager
-def _opened(data: bytes) -> Iterator[Image.Image]:
-    """The picture behind `data`; whatever goes wrong inside the block is the picture's fault and becomes a DataError."""
-    if not data:
-        raise fault("picture empty", "picture is empty (0 bytes); expected an encoded picture such as PNG or JPEG")
-    if len(data) > MAX_BYTES:
-        raise fault("picture too large", f"picture has {len(data):,} bytes, more than {MAX_BYTES:,}; shrink it first")
-    with _guarded(f"picture of {len(data)} bytes"):
-        try:
-            opened = Image.open(io.BytesIO(data), formats=_formats())
-        except UnidentifiedImageError:
-            raise fault("not a picture", _what_it_is(data)) from None
-        with opened as image:
-            _check_size(*image.size)
-            yield image
-
-
-@contextlib.contextmanager
-def _guarded(what: str) -> Iterator[None]:
-    try:
-        with _QUIET:
-            yield
-    except DataError:
-        raise
-    except (Image.DecompressionBombWarning, Image.DecompressionBombError):
-        raise fault("picture too large", f"picture has more than {MAX_PIXELS:,} pixels; shrink it first") from None
-    except MemoryError:
-        raise fault("picture too large", f"{what} does not fit in memory; shrink it first") from None
-    except Exception as error:  # decoders raise many kinds on damaged data
-        text = " ".join(str(error).split()) or type(error).__name__
-        if "MAX_TEXT" in text:
-            raise fault(
-                "picture too large", f"{what} has a text or colour profile that unpacks to over a megabyte; save it without metadata"
-            ) from None
-        raise fault("picture damaged", f"{what} is damaged: {text[:200]}") from error
-
-
-def _check_size(width: int, height: int) -> None:
-    if width < 1 or height < 1:
-        raise fault("picture empty", f"picture has {width}×{height} pixels; expected at least 1×1")
-    if width * height > MAX_PIXELS or max(width, height) > MAX_SIDE:
-        limit = f"{MAX_PIXELS:,} pixels or with a side over {MAX_SIDE:,}"
-        raise fault("picture too large", f"picture has {width}×{height} pixels; one with more than {limit} is not read; shrink it first")
-
-
-def _what_it_is(data: bytes) -> str:
-    for start, name in _OTHER_FILES:
-        if start.match(data[:2000]):
-            return f"{len(data)} bytes are not a picture but {name}"
-    return f"{len(data)} bytes starting with {data[:8]!r} are not a picture; expected PNG, JPEG, GIF, WebP, BMP, TIFF, AVIF or JPEG 2000"
-
-
-@cache
-def _formats() -> tuple[str, ...]:
-    Image.init()
-    return tuple(name for name in FORMATS if name in Image.OPEN)
-
-
-class _Quiet:
-    """Pillow's warnings off, its warning of a decompression bomb an error. The filters of `warnings` belong to the whole process: they are set when
-    the first thread comes in and restored when the last one leaves."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._filters = warnings.catch_warnings()
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._inside += 1
-            if self._inside == 1:
-                self._filters = warnings.catch_warnings()
-                self._filters.__enter__()
-                warnings.simplefilter("ignore")
-                warnings.simplefilter("error", Image.DecompressionBombWarning)
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
-                self._filters.__exit__(None, None, None)
-
-
-_QUIET = _Quiet()
-
-
 def _is_missing(value: Any) -> bool:
     """None, and what tables write for it: NaN, NaT, NA, a blank text."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
@@ -259,38 +146,38 @@ def _not_understood(given: str) -> DataError:
 def _from_bytes(data: bytes) -> bytes:
     if not data:
         raise fault("picture empty", "picture is empty (0 bytes); expected an encoded picture such as PNG or JPEG")
-    if _starts_like_a_picture(data) or len(data) > MAX_BYTES:
+    if starts_like_a_picture(data) or len(data) > MAX_BYTES:
         return data
     return _base64(data) or data
 
 
-def _from_mapping(value: Mapping[Any, Any], folder: Path | None) -> bytes:
+def _from_mapping(value: Mapping[Any, Any], folders: Folders) -> bytes:
     if "bytes" not in value and "path" not in value:
         raise _not_understood(f"a mapping with the keys {', '.join(map(str, value)) or '(none)'}")
     data, path = value.get("bytes"), value.get("path")
     if not (_is_missing(data) or (isinstance(data, bytes | bytearray) and not data and not _is_missing(path))):
-        return decode(data, folder=folder)
+        return decode(data, folder=folders)
     if _is_missing(path):
         raise fault("picture missing", "there is no picture (both bytes and path are missing)")
     if not isinstance(path, str | os.PathLike):
         raise _not_understood(f"a path of type {type(path).__name__}")
-    return decode(path, folder=folder)
+    return decode(path, folder=folders)
 
 
-def _from_text(value: str, folder: Path | None) -> bytes:
+def _from_text(value: str, folders: Folders) -> bytes:
     text = value.strip()
     if text[:5].lower() == "data:":
         return _from_data_url(text)
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+)://", text)
     if scheme and scheme[1].lower() == "file":
-        return _read(Path(unquote(urlsplit(text).path)), folder)
+        return _read(Path(unquote(urlsplit(text).path)), folders)
     if scheme:
         raise fault(
             "picture on the web",
             f"{_shown(text)} is not on this machine; pictures are not fetched while training: download them and give their paths",
         )
-    if len(text) < 4096 and _find(Path(text), folder) is not None:
-        return _read(Path(text), folder)
+    if len(text) < 4096 and _find(Path(text), folders) is not None:
+        return _read(Path(text), folders)
     encoded = text.encode("utf-8", "replace")
     found = _base64(encoded)
     if found is not None:
@@ -299,7 +186,7 @@ def _from_text(value: str, folder: Path | None) -> bytes:
         raise fault("not a picture", f"the text {_shown(text)} is neither a path nor base64; expected a picture")
     if len(encoded) > 200 and re.fullmatch(rb"[A-Za-z0-9+/=_\s-]+", encoded):
         raise fault("not a picture", f"the base64 text {_shown(text)} holds no picture, or is cut; expected PNG, JPEG or another common format")
-    return _read(Path(text), folder)
+    return _read(Path(text), folders)
 
 
 def _from_data_url(text: str) -> bytes:
@@ -320,7 +207,7 @@ def _base64(text: bytes) -> bytes | None:
     if text[:5].lower() == b"data:":
         return _from_data_url(text.decode("utf-8", "replace"))
     data = _unpacked(text)
-    return data if data is not None and _starts_like_a_picture(data) else None
+    return data if data is not None and starts_like_a_picture(data) else None
 
 
 def _unpacked(text: bytes) -> bytes | None:
@@ -332,26 +219,23 @@ def _unpacked(text: bytes) -> bytes | None:
         return None
 
 
-def _starts_like_a_picture(data: bytes) -> bool:
-    return data.startswith(_STARTS) or data[4:11] == b"ftypavi" or re.match(rb"P[1-7]\s", data) is not None
-
-
-def _find(path: Path, folder: Path | None) -> Path | None:
-    """The path as it exists, from `folder`; with the separators of Windows too. None when there is nothing."""
+def _find(path: Path, folders: Folders) -> Path | None:
+    """The path as it exists, from the first folder that has it; with the separators of Windows too. None when there is nothing."""
     for spelled in dict.fromkeys((str(path), str(path).replace("\\", "/"))):
-        try:
-            place = (folder or Path()) / Path(spelled).expanduser()
-            place.stat()
-        except (OSError, ValueError, RuntimeError):  # no such file; no possible name; no such home
-            continue
-        return place
+        for folder in folders or (Path(),):
+            try:
+                place = folder / Path(spelled).expanduser()
+                place.stat()
+            except (OSError, ValueError, RuntimeError):  # no such file; no possible name; no such home
+                continue
+            return place
     return None
 
 
-def _read(path: Path, folder: Path | None) -> bytes:
-    place = _find(path, folder)
+def _read(path: Path, folders: Folders) -> bytes:
+    place = _find(path, folders)
     if place is None:
-        where = f" in {folder}" if folder and not path.is_absolute() else ""
+        where = f" in {', '.join(map(str, folders))}" if folders and not path.is_absolute() else ""
         raise fault("picture missing", f"there is no file {_shown(str(path))}{where}; expected the path of a picture")
     try:
         status = place.stat()
@@ -372,21 +256,21 @@ def _shown(text: str) -> str:
 
 
 def _from_pil(image: Image.Image) -> bytes:
-    _check_size(*image.size)
-    with _guarded(f"PIL picture of mode {image.mode}"):
+    check_size(*image.size)
+    with guarded(f"PIL picture of mode {image.mode}"):
         return _png(upright_rgb(image), compress_level=1)
 
 
-def _from_array(value: np.ndarray[Any, Any], folder: Path | None) -> bytes:
+def _from_array(value: np.ndarray[Any, Any], folders: Folders) -> bytes:
     if value.ndim == 0:
-        return decode(value.item(), folder=folder)
+        return decode(value.item(), folder=folders)
     if value.ndim == 1 and value.dtype == np.uint8:
         return _from_bytes(value.tobytes())
     channels = value.shape[2] if value.ndim == 3 else 1
     if value.ndim not in (2, 3) or channels not in (1, 2, 3, 4) or value.dtype.kind not in "buif":
         raise _not_understood(f"an array of shape {list(value.shape)} and type {value.dtype}")
-    _check_size(value.shape[1], value.shape[0])
-    with _guarded(f"array of shape {list(value.shape)} and type {value.dtype}"):
+    check_size(value.shape[1], value.shape[0])
+    with guarded(f"array of shape {list(value.shape)} and type {value.dtype}"):
         samples = value.squeeze(2) if value.ndim == 3 and channels == 1 else value
         if samples.dtype == np.bool_:
             samples = samples.astype(np.uint8) * 255

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-
-from seegrad.errors import DataError
 
 WHITE = (255, 255, 255)
 TILE = 1024  # pixels, both sides
@@ -25,22 +23,6 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-
-Reason = Literal[
-    "picture missing",
-    "picture on the web",
-    "picture value not understood",
-    "picture empty",
-    "not a picture",
-    "picture damaged",
-    "picture too large",
-    "picture too long and thin",
-]
-
-
-def fault(reason: Reason, message: str) -> DataError:
-    """The error of a picture that cannot be used; there are no other reasons than these."""
-    return DataError(message, reason=reason)
 
 
 def upright_rgb(image: Image.Image) -> Image.Image:

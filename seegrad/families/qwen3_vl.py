@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from seegrad.families.base import Family
-from seegrad.pixels import fault
+from seegrad.picture_file import fault
 
 MAX_ASPECT_RATIO = 200  # the processor refuses pictures that are longer than this many times their width
 
