@@ -28,7 +28,7 @@ def is_missing(value: Any) -> bool:
 
 
 def prompt_text(value: Any, column: str) -> tuple[str, list[Any]]:
-    """The question in a cell, with the pictures that chat messages carry inside; each picture part becomes an `<image>` mark.
+    """The question in a cell, and for each `<image>` mark in it the picture that chat messages carry there, or None. Picture parts become marks.
 
     Of messages, system and user texts are joined by an empty line, and a last answer by the assistant is left out. Raises DataError.
     """
@@ -37,7 +37,7 @@ def prompt_text(value: Any, column: str) -> tuple[str, list[Any]]:
     if is_missing(value):
         raise DataError(f"{column!r} is empty", reason="empty question")
     if isinstance(value, str):
-        return value, []
+        return value, [None] * value.count("<image>")
     if isinstance(value, Sequence) and value and all(isinstance(message, Mapping) for message in value):
         return _messages(value, column)
     raise DataError(f"{column!r} is {type(value).__name__}, expected text or a list of messages", reason="question is not text")
@@ -171,7 +171,7 @@ def _lists(question: str, letter: str, choice: str) -> bool:
 
 def _messages(messages: Sequence[Mapping[str, Any]], column: str) -> tuple[str, list[Any]]:
     texts: list[str] = []
-    pictures: list[Any] = []
+    slots: list[Any] = []
     roles = [_role(message) for message in messages]
     if roles and roles[-1] == "assistant":
         messages, roles = messages[:-1], roles[:-1]
@@ -180,8 +180,8 @@ def _messages(messages: Sequence[Mapping[str, Any]], column: str) -> tuple[str, 
     if any(role not in ("system", "user") for role in roles):
         raise DataError(f"{column!r} is a conversation of several turns ({', '.join(roles)}); one question is expected", reason="several turns")
     for message in messages:
-        texts.append(_content(message.get("content", message.get("value")), column, pictures))
-    return "\n\n".join(text for text in texts if text), pictures
+        texts.append(_content(message.get("content", message.get("value")), column, slots))
+    return "\n\n".join(text for text in texts if text), slots
 
 
 def _role(message: Mapping[str, Any]) -> str:
@@ -195,29 +195,34 @@ def _last_answer(messages: Sequence[Mapping[str, Any]]) -> Any:
     return last.get("content", last.get("value")) if _role(last) == "assistant" else None
 
 
-def _content(content: Any, column: str, pictures: list[Any]) -> str:
-    """The text of one message; pictures inside are added to `pictures`."""
-    if isinstance(content, str):
-        return content
-    if content is None:
-        return ""
-    if not isinstance(content, Sequence) or not all(isinstance(part, str | Mapping) for part in content):
+def _content(content: Any, column: str, slots: list[Any]) -> str:
+    """The text of one message; `slots` grows by one entry for each `<image>` mark: the picture, or None."""
+    parts = [content] if isinstance(content, str) else [] if content is None else content
+    if not isinstance(parts, Sequence) or not all(isinstance(part, str | Mapping) for part in parts):
         raise DataError(f"{column!r} has a message of {type(content).__name__}, expected text or a list of parts", reason="question is not text")
     texts = []
-    for part in content:
-        if isinstance(part, str):
-            texts.append(part)
-            continue
-        kind = part.get("type") or next((name for name in ("text", "image", "image_url") if part.get(name) is not None), None)
+    for part in parts:
+        kind = _kind(part)
         if kind == "text":
-            texts.append(str(part.get("text") or ""))
+            text = part if isinstance(part, str) else str(part.get("text") or "")
+            slots.extend([None] * text.count("<image>"))
         elif kind in ("image", "image_url"):
-            texts.append("<image>")
-            picture = next((part[name] for name in ("image", "image_url", "path", "url", "base64") if part.get(name) is not None), None)
-            if isinstance(picture, Mapping) and "url" in picture:
-                picture = picture["url"]
-            if picture is not None:
-                pictures.append(picture)
+            text = "<image>"
+            slots.append(_picture_of(part))
         else:
             raise DataError(f"{column!r} has a message part of type {kind!r}; known: text, image, image_url", reason="unknown message part")
+        texts.append(text)
     return "".join(texts)
+
+
+def _kind(part: str | Mapping[str, Any]) -> str | None:
+    """The type of a message part, told by its fields when it does not say."""
+    if isinstance(part, str):
+        return "text"
+    return part.get("type") or next((name for name in ("text", "image", "image_url") if part.get(name) is not None), None)
+
+
+def _picture_of(part: Mapping[str, Any]) -> Any:
+    """The picture inside a message part, or None."""
+    picture = next((part[name] for name in ("image", "image_url", "path", "url", "base64") if part.get(name) is not None), None)
+    return picture["url"] if isinstance(picture, Mapping) and "url" in picture else picture

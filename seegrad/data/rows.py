@@ -9,21 +9,25 @@ from typing import Any, overload
 
 from seegrad import registry
 from seegrad.config import DataConfig
-from seegrad.errors import DataError, SeegradError
-from seegrad.images import blank, clean
+from seegrad.data.pictures import check_marks, prepared
+from seegrad.errors import DataError, SeegradError, UsageError
 from seegrad.types import Example
 
 _TEXTS = ("id", "question", "answer")
+_OF_TABLES = ("prompt_key", "answer_key", "image_keys", "choices_key", "id_key", "template")  # settings that only `table` reads
+_OF_FILES = (*_OF_TABLES, "path", "revision", "max_pixels")  # settings that a drawn data set does not read
+_DRAWN = ("count", "choice", "ground")
 
 
 def load_rows(split: str, data: DataConfig) -> Sequence[Example]:
     """A split of the data set that `data` names. Raises UsageError when there is no such data set, DataError when it gives no rows.
 
-    Rows of a user's own function are checked as they are read: their pictures become plain RGB (white when `blank_images` says so), and a row that
-    cannot be made or is not an `Example` raises DataError.
+    Rows of a user's own function are checked as they are read: their pictures become plain RGB like those of a table (`max_pixels`, `blank_images`),
+    and a row that cannot be made or is not an `Example` raises DataError. A setting of `data` that the data set does not read is a UsageError.
     """
     function: Callable[[str, DataConfig], Any] = registry.load("dataset", data.name)
     if data.name in registry.names("dataset"):
+        _refuse_unread(data)
         rows: Sequence[Example] = function(split, data)
         return rows
     where = f"data set {data.name!r}, split {split!r}"
@@ -33,14 +37,14 @@ def load_rows(split: str, data: DataConfig) -> Sequence[Example]:
     count = _attempt(lambda: len(rows), where)
     if not count:
         raise DataError(f"{where}: there are no rows; give a split that has some")
-    return Rows(rows, range(count), where, blank_images=data.blank_images)
+    return Rows(rows, range(count), where, data)
 
 
 class Rows(Sequence[Example]):
     """A view of a user's rows. A slice is a view too, so that one bad row does not hide the others."""
 
-    def __init__(self, rows: Any, positions: range, where: str, *, blank_images: bool = False) -> None:
-        self._rows, self._positions, self._where, self._blank = rows, positions, where, blank_images
+    def __init__(self, rows: Any, positions: range, where: str, data: DataConfig) -> None:
+        self._rows, self._positions, self._where, self._data = rows, positions, where, data
 
     def __len__(self) -> int:
         return len(self._positions)
@@ -51,17 +55,26 @@ class Rows(Sequence[Example]):
     def __getitem__(self, index: slice) -> Sequence[Example]: ...
     def __getitem__(self, index: int | slice) -> Example | Sequence[Example]:
         if isinstance(index, slice):
-            return Rows(self._rows, self._positions[index], self._where, blank_images=self._blank)
+            return Rows(self._rows, self._positions[index], self._where, self._data)
         position = self._positions[index]
         where = f"{self._where}, row {position}"
         row: Example = _attempt(lambda: self._rows[position], where)
         if problem := _problem(row):
-            raise DataError(f"{where}: {problem}")
+            raise DataError(f"{where}: {problem}", reason="not an example")
         try:
-            pictures = [clean(data) for data in row.images]
+            check_marks(row.question, len(row.images))
+            pictures = tuple(prepared(data, self._data) for data in row.images)
         except DataError as error:
-            raise DataError(f"{where}: {error}") from None
-        return replace(row, images=tuple(map(blank, pictures) if self._blank else pictures), choices=tuple(row.choices))
+            raise DataError(f"{where}: {error}", reason=error.reason) from None
+        return replace(row, images=pictures, choices=tuple(row.choices))
+
+
+def _refuse_unread(data: DataConfig) -> None:
+    """Raises UsageError for a setting that would be ignored."""
+    unread = () if data.name == "table" else _OF_FILES if data.name in _DRAWN else _OF_TABLES
+    given = [name for name in unread if getattr(data, name)]
+    if given:
+        raise UsageError(f"data.{given[0]} is not read by the data set {data.name!r}; leave it out, or read rows of your own with data.name=table")
 
 
 def _attempt(call: Callable[[], Any], where: str) -> Any:
@@ -73,7 +86,7 @@ def _attempt(call: Callable[[], Any], where: str) -> Any:
     except (Exception, SystemExit) as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise DataError(f"{where}: raised {reason} ({frame.filename}:{frame.lineno})") from error
+        raise DataError(f"{where}: raised {reason} ({frame.filename}:{frame.lineno})", reason=f"raised {type(error).__name__}") from error
 
 
 def _problem(row: object) -> str | None:

@@ -8,22 +8,21 @@ One row is read at a time and none is kept; a row that cannot be used raises Dat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 from seegrad import images
 from seegrad.config import DataConfig
-from seegrad.data.cells import answer_text, choices_of, is_missing, prompt_text, with_choices
+from seegrad.data.cells import answer_text, choices_of, prompt_text, with_choices
 from seegrad.data.columns import Columns, cell, find_columns
 from seegrad.data.files import RowSource, open_rows
 from seegrad.data.ids import Ids
+from seegrad.data.pictures import IMAGE_MARK, check_marks, listed, prepared, prepared_size
 from seegrad.errors import DataError, UsageError
 from seegrad.types import Example
-
-IMAGE_MARK = "<image>"  # where a picture stands in a question
-MAX_ASPECT = 200.0  # no side is more than this many times the other: image processors refuse narrower pictures, so white is added
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +46,7 @@ class Raw:
 
 
 Make = Callable[[Mapping[str, Any], int], Raw]
+T = TypeVar("T")
 
 
 class Table(Sequence[Example]):
@@ -70,64 +70,53 @@ class Table(Sequence[Example]):
     def __getitem__(self, index: int | slice) -> Example | Table:
         if isinstance(index, slice):
             return Table(self.source, self._make, where=self.where, data=self._data, positions=self._positions[index])
-        position = self._position(index)
-        try:
+        with self._named(index) as position:
             raw = self._raw(position)
-            pictures = tuple(self._clean(data, number) for number, data in enumerate(self._encoded(raw, position), 1))
-        except DataError as error:
-            raise DataError(f"{self.where}, {self._place(position)}: {error}", reason=error.reason) from error.__cause__
-        return Example(raw.id or f"row-{position}", raw.question, raw.answer, pictures, raw.choices, raw.meta)
+            pictures = tuple(self._each(raw, position, prepared))
+            return Example(raw.id or f"row-{position}", raw.question, raw.answer, pictures, raw.choices, raw.meta)
 
     def question(self, index: int) -> str:
         """The question of an example, marks included, without reading its pictures. Raises DataError."""
-        return self._checked(index)[0].question
+        with self._named(index) as position:
+            return self._raw(position).question
 
     def sizes(self, index: int) -> list[tuple[int, int]]:
-        """(width, height) of the pictures of an example, from their headers alone. Raises DataError."""
-        raw, position = self._checked(index)
-        try:
-            return [images.size(data) for data in self._encoded(raw, position)]
-        except DataError as error:
-            raise DataError(f"{self.where}, {self._place(position)}: {error}", reason=error.reason) from error.__cause__
+        """(width, height) of the pictures of an example as the model gets them, from their headers alone. Raises DataError."""
+        with self._named(index) as position:
+            return self._each(self._raw(position), position, prepared_size)
 
-    def _checked(self, index: int) -> tuple[Raw, int]:
-        position = self._position(index)
+    @contextmanager
+    def _named(self, index: int) -> Iterator[int]:
+        """The position of a row in the source; an error inside the block gets the names of data set, row and file."""
         try:
-            return self._raw(position), position
-        except DataError as error:
-            raise DataError(f"{self.where}, {self._place(position)}: {error}", reason=error.reason) from error.__cause__
-
-    def _position(self, index: int) -> int:
-        try:
-            return self._positions[index]
+            position = self._positions[index]
         except IndexError:
             raise IndexError(f"{self.where} has {len(self)} rows, asked for index {index}") from None
-
-    def _place(self, position: int) -> str:
-        return f"row {position} ({self.source.place(position)})"
+        try:
+            yield position
+        except DataError as error:
+            raise DataError(f"{self.where}, row {position} ({self.source.place(position)}): {error}", reason=error.reason) from error.__cause__
 
     def _raw(self, position: int) -> Raw:
         """The row with its marks: as many as pictures, put before the text when there is none."""
         raw = self._make(self.source.row(position), position)
         if not raw.question.replace(IMAGE_MARK, "").strip():
             raise DataError("the question is empty", reason="empty question")
-        num_marks, num_pictures = raw.question.count(IMAGE_MARK), len(raw.pictures)
-        if num_marks not in (0, num_pictures):
-            raise DataError(
-                f"the question has {num_marks} {IMAGE_MARK} marks but there are {num_pictures} pictures; write one mark per picture, or none",
-                reason="wrong number of <image> marks",
-            )
-        if num_pictures and not num_marks:
-            return Raw(raw.id, IMAGE_MARK * num_pictures + raw.question, raw.answer, raw.pictures, raw.choices, raw.meta, raw.folder)
+        if check_marks(raw.question, len(raw.pictures)) < len(raw.pictures):
+            return replace(raw, question=IMAGE_MARK * len(raw.pictures) + raw.question)
         return raw
 
-    def _encoded(self, raw: Raw, position: int) -> list[bytes]:
+    def _each(self, raw: Raw, position: int, read: Callable[[bytes, DataConfig], T]) -> list[T]:
+        """What `read` makes of every picture; an error says which of several it is about."""
         folders = (raw.folder,) if raw.folder is not None else self.source.folders(position)
-        return [_decode(value, folders) for value in raw.pictures]
-
-    def _clean(self, data: bytes, number: int) -> bytes:
-        clean = images.clean(data)
-        return images.blank(clean) if self._data.blank_images else clean
+        results: list[T] = []
+        for value in raw.pictures:
+            try:
+                results.append(read(images.decode(value, folder=folders), self._data))
+            except DataError as error:
+                which = f"picture {len(results) + 1} of {len(raw.pictures)}: " if len(raw.pictures) > 1 else ""
+                raise DataError(f"{which}{error}", reason=error.reason) from error.__cause__
+        return results
 
 
 def table(split: str, data: DataConfig) -> Table:
@@ -144,30 +133,28 @@ def table(split: str, data: DataConfig) -> Table:
 
 def _raw(row: Mapping[str, Any], position: int, columns: Columns, ids: Ids, template: str) -> Raw:
     choices = choices_of(cell(row, columns.choices)) if columns.choices else ()
-    question, inner_pictures = prompt_text(cell(row, columns.prompt), columns.prompt)
+    question, slots = prompt_text(cell(row, columns.prompt), columns.prompt)
     question = with_choices(question, choices)
-    pictures = [*inner_pictures]
-    for name in columns.images:
-        value = cell(row, name)
-        pictures += value if isinstance(value, list | tuple) else [] if is_missing(value) else [value]
+    pictures = _filled(slots, [picture for name in columns.images for picture in listed(cell(row, name))])
+    question = template.replace("{prompt}", question) if template else question
+    check_marks(question, len(pictures), field=repr(columns.prompt), holder=" and ".join(map(repr, columns.images)))
     return Raw(
         id=ids.of(cell(row, columns.id) if columns.id else None, position),
-        question=template.replace("{prompt}", question) if template else question,
+        question=question,
         answer=answer_text(cell(row, columns.answer), columns.answer, choices),
-        pictures=tuple(pictures),
+        pictures=pictures,
         choices=choices,
         meta=columns.rest(row),
     )
 
 
-def _decode(value: Any, folders: Sequence[Path]) -> bytes:
-    """An encoded picture; a relative path is looked for in each folder in turn."""
-    if isinstance(value, bytes):
-        return value
-    if isinstance(value, Mapping) and value.get("bytes"):
-        return bytes(value["bytes"])
-    path = Path(str(value["path"] if isinstance(value, Mapping) else value))
-    found = next((folder / path for folder in folders if (folder / path).is_file()), None)
-    if found is None:
-        raise DataError(f"picture {str(path)!r} does not exist (looked in {', '.join(map(str, folders))})", reason="picture file is missing")
-    return found.read_bytes()
+def _filled(slots: Sequence[Any], pictures: Sequence[Any]) -> tuple[Any, ...]:
+    """Pictures in the order of the marks: a mark without one of its own (None) takes the next of `pictures`; what is left comes last."""
+    waiting = list(pictures)
+    filled = []
+    for slot in slots:
+        if slot is not None:
+            filled.append(slot)
+        elif waiting:
+            filled.append(waiting.pop(0))
+    return (*filled, *waiting)

@@ -1,0 +1,104 @@
+"""Rows that cannot be used: each is counted by reason and replaced by the nearest good row after it, so that a run goes on and says so.
+
+    rows ─ Fitting (the prompt renders, and is not too long) ─ Skipping ─▶ the loop
+
+Which row stands in for which follows from the rows alone: a continued run asks for the same rows and gets the same ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import overload
+
+from seegrad.errors import DataError
+from seegrad.types import Example
+
+
+class Fitting(Sequence[Example]):
+    """The same rows, each checked to have a prompt of at most `max_tokens` tokens (0: any number) by `count`, which raises DataError for an example
+    that cannot be rendered. Prompts are never cut. A slice is a view."""
+
+    def __init__(self, rows: Sequence[Example], count: Callable[[Example], int], max_tokens: int = 0) -> None:
+        self.rows, self._count, self._max_tokens = rows, count, max_tokens
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Example: ...
+    @overload
+    def __getitem__(self, index: slice) -> Fitting: ...
+    def __getitem__(self, index: int | slice) -> Example | Fitting:
+        if isinstance(index, slice):
+            return Fitting(self.rows[index], self._count, self._max_tokens)
+        example = self.rows[index]
+        num_tokens = self._count(example)
+        if self._max_tokens and num_tokens > self._max_tokens:
+            raise DataError(
+                f"row {index % len(self)} ({example.id}): the prompt has {num_tokens} tokens, data.max_prompt_tokens is {self._max_tokens}",
+                reason="prompt too long",
+            )
+        return example
+
+
+class Skipping(Sequence[Example]):
+    """Rows in which a bad one is replaced by the nearest good one after it (after the last comes the first).
+
+    Raises DataError with the counts when no row is good. Nothing of a row is kept but the reason why it is bad.
+
+    >>> rows = Skipping([Example(id="a", question="?", answer="1")])
+    >>> rows[0].id, dict(rows.tally), rows.is_bad(0)
+    ('a', {}, False)
+    """
+
+    def __init__(self, rows: Sequence[Example]) -> None:
+        self.rows = rows
+        self._reasons: dict[int, str] = {}
+        self._news: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Example: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Example]: ...
+    def __getitem__(self, index: int | slice) -> Example | list[Example]:
+        if isinstance(index, slice):
+            return [self[position] for position in range(*index.indices(len(self)))]
+        start = range(len(self))[index]
+        for step in range(len(self)):
+            position = (start + step) % len(self)
+            if position in self._reasons:
+                continue
+            try:
+                return self.rows[position]
+            except DataError as error:
+                self._note(position, error)
+        raise DataError(f"none of the {len(self)} rows can be used: {self.summary()}; the first: {self._first}", reason="no good row")
+
+    @property
+    def tally(self) -> Counter[str]:
+        """How many different rows were met that are bad, by reason."""
+        return Counter(self._reasons.values())
+
+    def is_bad(self, index: int) -> bool:
+        """Whether the row was found to be bad when it was asked for."""
+        return index in self._reasons
+
+    def summary(self) -> str:
+        """The counts in one line, the most frequent reason first."""
+        return ", ".join(f"{count} {reason}" for reason, count in sorted(self.tally.items(), key=lambda item: (-item[1], item[0])))
+
+    def news(self) -> list[str]:
+        """The first bad row of each reason that was met since the last call."""
+        told, self._news = self._news, []
+        return told
+
+    def _note(self, position: int, error: DataError) -> None:
+        if not self._reasons:
+            self._first = str(error)
+        if error.reason not in self._reasons.values():
+            self._news.append(f"bad row skipped ({error.reason}): {error}")
+        self._reasons[position] = error.reason
