@@ -75,6 +75,7 @@ def start(launch: Launch, *, show_samples: bool = False, save: bool = True) -> i
 
     Returns the exit code: 0 when all steps are done, 130 when a signal ended the run after a whole step.
     """
+    from seegrad.data.skipping import skipped_rows
     from seegrad.progress import make_reporter
     from seegrad.rundir import RunWriter, new_path
     from seegrad.train import Pipeline, train
@@ -87,7 +88,7 @@ def start(launch: Launch, *, show_samples: bool = False, save: bool = True) -> i
         return 0
     if ":" not in config.algorithm.loss and config.algorithm.loss not in registry.names("loss"):
         registry.load("loss", config.algorithm.loss)  # raises; a loss that exists is loaded by the backend, because it may need torch
-    examples = parts.examples(config.data.train_split)
+    examples = parts.examples(config.data.train_split, train=True)
     held_out = parts.examples(config.eval.split) if config.eval.every else ()
     renderer, rewards, advantage = parts.renderer, parts.rewards, parts.advantage
     run: RunWriter | None = None
@@ -103,6 +104,8 @@ def start(launch: Launch, *, show_samples: bool = False, save: bool = True) -> i
         if run is not None:
             run.close()
         parts.close()
+    if told := skipped_rows(examples):
+        print(told)
     if run is not None:
         print(f"{outcome.state} after step {outcome.step}: {run.path}")
         print(f"continue: seegrad train --resume {run.path}" if outcome.state == "interrupted" else f"evaluate: seegrad eval {run.path}")

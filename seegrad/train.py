@@ -16,6 +16,7 @@ from seegrad.backends.base import Policy
 from seegrad.batch import to_datums
 from seegrad.checkpoints import step_name
 from seegrad.config import Config
+from seegrad.data.skipping import bad_rows_met, replaced_rows
 from seegrad.evaluate import evaluate, write_images
 from seegrad.metrics import Stopwatch, check_on_policy, largest_deviation, rollout_metrics, trainer_metrics
 from seegrad.progress import Reporter
@@ -67,6 +68,8 @@ def train(pipeline: Pipeline, config: Config, run: RunWriter | None, reporter: R
             positions = question_positions(len(pipeline.examples), settings.questions_per_step, step, config.seed)
             examples_P = [pipeline.examples[position] for position in positions]
             seeds_P = sampling_seeds(len(examples_P), step, config.seed)
+            for line in bad_rows_met(pipeline.examples):
+                reporter.note(f"step {step}: {line}")
             groups = collect(policy.sampler(), renderer, rewards, pipeline.advantage, examples_P, params, settings.group_size, seeds_P)
             clock.lap("sample")
             datums, places = to_datums(groups)
@@ -80,6 +83,7 @@ def train(pipeline: Pipeline, config: Config, run: RunWriter | None, reporter: R
                 optimizer = dict(policy.optim_step(adam))
             clock.lap("train")
             metrics = {**rollout_metrics(groups), **trainer_metrics(datums, output, optimizer, adam.learning_rate)}
+            metrics.update(replaced_rows(pipeline.examples, positions))
             if config.eval.every and step % config.eval.every == 0:
                 metrics.update(held_out(pipeline, config, run, step))
                 clock.lap("eval")

@@ -8,7 +8,7 @@ Which row stands in for which follows from the rows alone: a continued run asks 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import overload
 
 from seegrad.errors import DataError
@@ -100,5 +100,22 @@ class Skipping(Sequence[Example]):
         if not self._reasons:
             self._first = str(error)
         if error.reason not in self._reasons.values():
-            self._news.append(f"bad row skipped ({error.reason}): {error}")
+            self._news.append(f"a bad row ({error.reason}) is replaced by the next good one: {error}")
         self._reasons[position] = error.reason
+
+
+def bad_rows_met(rows: Sequence[Example]) -> list[str]:
+    """What a person should be told of the rows read since the last call."""
+    return rows.news() if isinstance(rows, Skipping) else []
+
+
+def replaced_rows(rows: Sequence[Example], positions: Iterable[int]) -> dict[str, float]:
+    """The metric of one step: how many of its rows, already read, were bad and replaced. Nothing for rows that are not skipped."""
+    return {"data/replaced": float(sum(rows.is_bad(position) for position in positions))} if isinstance(rows, Skipping) else {}
+
+
+def skipped_rows(rows: Sequence[Example]) -> str:
+    """The end of a run in one line: bad rows that were met, by reason; empty when there were none."""
+    if not isinstance(rows, Skipping) or not rows.tally:
+        return ""
+    return f"{rows.tally.total()} of {len(rows)} rows were bad and replaced ({rows.summary()}); data.bad_rows=stop ends a run at the first one"
