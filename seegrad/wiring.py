@@ -19,6 +19,8 @@ from seegrad.backends.base import Backend, Sampler
 from seegrad.checkpoints import Checkpoint, checkpoints_in, step_of
 from seegrad.config import Config, ModelConfig, load_config
 from seegrad.data.rows import load_rows
+from seegrad.data.shapes import Shapes
+from seegrad.data.skipping import Fitting, Skipping
 from seegrad.errors import DataError, RunError, UsageError
 from seegrad.families.folder import model_folder
 from seegrad.images import clean
@@ -66,9 +68,18 @@ class Parts:
         if "backend" in self.__dict__:
             self.backend.close()
 
-    def examples(self, split: str) -> Sequence[Example]:
-        """A split of the data set; raises UsageError or DataError in one line when there is none."""
-        return load_rows(split, self.config.data)
+    def examples(self, split: str, *, train: bool = False) -> Sequence[Example]:
+        """A split of the data set; raises UsageError or DataError in one line when there is none.
+
+        Rows with a prompt of over `data.max_prompt_tokens` are bad rows. With `train` so are those that cannot be rendered, and bad rows are skipped
+        unless `data.bad_rows` says stop. A drawn row is never bad.
+        """
+        data, rows = self.config.data, load_rows(split, self.config.data)
+        if isinstance(rows, Shapes) and not data.max_prompt_tokens:
+            return rows
+        if train or data.max_prompt_tokens:
+            rows = Fitting(rows, lambda example: len(self.renderer.render(example)), data.max_prompt_tokens)
+        return Skipping(rows) if train and data.bad_rows == "skip" else rows
 
     def sampling(self, *, temperature: float, max_tokens: int | None = None, seed: int = 0) -> SamplingParams:
         """The rollout's sampling settings with another temperature (0: greedy, without top-p and top-k)."""
