@@ -45,6 +45,16 @@ class Raw:
     folder: Path | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """A row without its pictures' pixels: the example with no pictures, (width, height) of each as the model gets it, and the sha256 of each encoded
+    file."""
+
+    example: Example
+    sizes: tuple[tuple[int, int], ...]
+    digests: tuple[str, ...]
+
+
 Make = Callable[[Mapping[str, Any], int], Raw]
 T = TypeVar("T")
 
@@ -84,6 +94,14 @@ class Table(Sequence[Example]):
         """(width, height) of the pictures of an example as the model gets them, from their headers alone. Raises DataError."""
         with self._named(index) as position:
             return self._each(self._raw(position), position, prepared_size)
+
+    def outline(self, index: int) -> Outline:
+        """What can be known of an example from its cells and its pictures' headers. Raises DataError."""
+        with self._named(index) as position:
+            raw = self._raw(position)
+            example = Example(raw.id or f"row-{position}", raw.question, raw.answer, (), raw.choices, raw.meta)
+            pictures = self._each(raw, position, lambda data, settings: (prepared_size(data, settings), images.content_hash(data)))
+            return Outline(example, tuple(size for size, _ in pictures), tuple(digest for _, digest in pictures))
 
     @contextmanager
     def _named(self, index: int) -> Iterator[int]:
