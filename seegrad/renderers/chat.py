@@ -10,6 +10,7 @@ result is what `apply_chat_template(tokenize=True)` gives, with each placeholder
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from seegrad.errors import BackendError, DataError
 from seegrad.families import folder as model_folders
 from seegrad.types import Chunk, Example, ImageChunk, ModelInput, TextChunk
 
+TEMPLATE_REFUSES = "chat template refuses the row"  # why such a row is bad
 IMAGE_MARK = "<image>"  # where a picture stands in a question; without one the pictures follow the question
 
 
@@ -47,8 +49,9 @@ class ChatRenderer:
         self._tokenizer, self._text_tokenizer = _tokenizers(folder)
         config = _optional_json(folder / "tokenizer_config.json")
         self._special = {key: token for key, value in config.items() if key.endswith("_token") and (token := _token_text(value))}
-        self._template_source = _template_source(folder, config)
-        self._template = _compile(self._template_source, folder)
+        template_source = _template_source(folder, config)
+        self._own_characters = frozenset(system_prompt + template_source)
+        self._template = _compile(template_source, folder)
         self.stop_token_ids = self._stop_token_ids()
 
     def render(self, example: Example) -> ModelInput:
@@ -58,11 +61,17 @@ class ChatRenderer:
         used, or when the template refuses the messages.
         """
         try:
-            return self._render(example)
-        except jinja2.TemplateError as error:
-            raise DataError(f"example {example.id!r}: the chat template of {self.folder} refuses it: {error}") from error
+            sizes = [images.size(data) for data in example.images]
+            return ModelInput(tuple(self._chunks(example.question, sizes, example.images)))
         except DataError as error:
-            raise DataError(f"example {example.id!r}: {error}") from error
+            raise DataError(f"example {example.id!r}: {error}", reason=error.reason) from error
+
+    def count(self, question: str, sizes: Sequence[tuple[int, int]]) -> int:
+        """`len(render(example))` of an example with this question and pictures of these sizes, (width, height) in pixels after cleaning
+        (`images.size`): nothing is decoded. Raises DataError as `render` does.
+        """
+        num_text = sum(len(tokens) for tokens in self._pieces(question, len(sizes)) if tokens is not None)
+        return num_text + sum(self._num_image_tokens(size) for size in sizes)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens, special tokens left out."""
@@ -72,22 +81,26 @@ class ChatRenderer:
         """Each token on its own as text, special tokens shown; a token that is part of a character shows as U+FFFD."""
         return [str(self._tokenizer.decode([token], skip_special_tokens=False)) for token in tokens]
 
-    def _render(self, example: Example) -> ModelInput:
-        hidden = _StandIns(self._any_marker, (example.question, self.system_prompt, self._template_source))
-        messages: list[dict[str, Any]] = [{"role": "system", "content": hidden.hide(self.system_prompt)}] if self.system_prompt else []
-        messages.append({"role": "user", "content": _content(example, hidden)})
-        rendered = self._template.render(
-            messages=messages, tools=None, documents=None, add_generation_prompt=True, enable_thinking=self.enable_thinking, **self._special
-        )
-        return ModelInput(tuple(self._chunks(rendered, hidden, example.images)))
+    def _chunks(self, question: str, sizes: Sequence[tuple[int, int]], pictures: Sequence[bytes]) -> Iterator[Chunk]:
+        waiting = zip(sizes, pictures, strict=True)
+        for tokens in self._pieces(question, len(pictures)):
+            if tokens is None:
+                size, data = next(waiting)
+                yield ImageChunk(data, "jpeg" if data.startswith(b"\xff\xd8") else "png", self._num_image_tokens(size))
+            else:
+                yield TextChunk(tuple(tokens))
 
-    def _chunks(self, rendered: str, hidden: _StandIns, pictures: Sequence[bytes]) -> Iterator[Chunk]:
+    def _pieces(self, question: str, num_pictures: int) -> Iterator[list[int] | None]:
+        """The prompt as runs of text tokens, and None where a picture stands. No run is empty."""
+        hidden = _StandIns(self._any_marker, question, self._own_characters)
+        rendered = self._rendered(_content(question, num_pictures, hidden), hidden)
         markers = list(self._any_marker.finditer(rendered))
         num_placed = sum(match.group() == self.family.placeholder for match in markers)
-        if num_placed != len(pictures):
-            raise DataError(f"the chat template of {self.folder} placed {num_placed} of {len(pictures)} pictures; it must place every one")
+        if num_placed != num_pictures:
+            message = f"the chat template of {self.folder} placed {num_placed} of {num_pictures} pictures; it must place every one"
+            raise DataError(message, reason=TEMPLATE_REFUSES)
         tokens: list[int] = []
-        waiting, end = iter(pictures), 0
+        end = 0
         for match in markers:
             tokens += self._encode(hidden.show(rendered[end : match.start()]))
             end = match.end()
@@ -95,12 +108,25 @@ class ChatRenderer:
                 tokens.append(self._markers[match.group()])
                 continue
             if tokens:
-                yield TextChunk(tuple(tokens))
+                yield tokens
             tokens = []
-            yield self._image_chunk(next(waiting))
+            yield None
         tokens += self._encode(hidden.show(rendered[end:]))
         if tokens:
-            yield TextChunk(tuple(tokens))
+            yield tokens
+
+    def _rendered(self, content: str | list[dict[str, str]], hidden: _StandIns) -> str:
+        messages: list[dict[str, Any]] = [{"role": "system", "content": hidden.hide(self.system_prompt)}] if self.system_prompt else []
+        messages.append({"role": "user", "content": content})
+        try:
+            return self._template.render(
+                messages=messages, tools=None, documents=None, add_generation_prompt=True, enable_thinking=self.enable_thinking, **self._special
+            )
+        except jinja2.TemplateError as error:
+            raise DataError(f"the chat template of {self.folder} refuses it: {error}", reason=TEMPLATE_REFUSES) from error
+
+    def _num_image_tokens(self, size: tuple[int, int]) -> int:
+        return self.family.num_image_tokens(*size, self._processor_config)
 
     def _encode(self, text: str) -> list[int]:
         if not text:
@@ -108,13 +134,9 @@ class ChatRenderer:
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
-            raise DataError(f"the text has half a character (U+{ord(text[error.start]):04X}); expected valid Unicode") from None
+            message = f"the text has half a character (U+{ord(text[error.start]):04X}); expected valid Unicode"
+            raise DataError(message, reason="text with half a character") from None
         return list(self._text_tokenizer.encode(text, add_special_tokens=False).ids)
-
-    def _image_chunk(self, data: bytes) -> ImageChunk:
-        width, height = images.size(data)
-        num_tokens = self.family.num_image_tokens(width, height, self._processor_config)
-        return ImageChunk(data, "jpeg" if data.startswith(b"\xff\xd8") else "png", num_tokens)
 
     def _stop_token_ids(self) -> tuple[int, ...]:
         """Ids that end an answer: the family's end of turn, the tokenizer's eos, those of generation_config.json; in that order, each once."""
@@ -128,12 +150,12 @@ class ChatRenderer:
 
 
 class _StandIns:
-    """Marker literals of the user's text, each replaced by a private-use character that occurs in none of the `texts`."""
+    """Marker literals of the user's text, each replaced by a private-use character that occurs neither in `question` nor among `taken`."""
 
-    def __init__(self, any_marker: re.Pattern[str], texts: Sequence[str]) -> None:
+    def __init__(self, any_marker: re.Pattern[str], question: str, taken: frozenset[str]) -> None:
         self._any_marker = any_marker
-        taken = set("".join(texts))
-        self._free = (chr(code) for code in (*range(0xE000, 0xF900), *range(0xF0000, 0xFFFFE)) if chr(code) not in taken)
+        private = map(chr, itertools.chain(range(0xE000, 0xF900), range(0xF0000, 0xFFFFE)))
+        self._free = (character for character in private if character not in taken and character not in question)
         self._by_literal: dict[str, str] = {}
 
     def hide(self, text: str) -> str:
@@ -150,14 +172,17 @@ class _StandIns:
         return self._by_literal[literal]
 
 
-def _content(example: Example, hidden: _StandIns) -> str | list[dict[str, str]]:
+def _content(question: str, num_pictures: int, hidden: _StandIns) -> str | list[dict[str, str]]:
     """The user message: plain text without pictures, else text and pictures in order."""
-    texts = example.question.split(IMAGE_MARK)
-    num_marks, num_pictures = len(texts) - 1, len(example.images)
+    texts = question.split(IMAGE_MARK)
+    num_marks = len(texts) - 1
     if num_marks and num_marks != num_pictures:
-        raise DataError(f"the question has {num_marks} {IMAGE_MARK} marks but there are {num_pictures} pictures; write one mark per picture, or none")
+        raise DataError(
+            f"the question has {num_marks} {IMAGE_MARK} marks but there are {num_pictures} pictures; write one mark per picture, or none",
+            reason="wrong number of <image> marks",
+        )
     if not num_pictures:
-        return hidden.hide(example.question)
+        return hidden.hide(question)
     parts: list[dict[str, str]] = []
     for index, text in enumerate(texts):
         if text:
