@@ -112,6 +112,7 @@ class AlgorithmConfig(Section):
     """From rewards to a gradient."""
 
     advantage: str = "mean"
+    advantage_config: dict[str, float] = Field(default_factory=dict)  # settings of the function; `positive`, `negative`: factors by sign
     loss: str = "importance_sampling"
     loss_config: dict[str, float] = Field(default_factory=dict)
     reduction: Literal["sum", "token_mean", "sequence_mean", "constant_length"] = "token_mean"  # constant_length: ÷ rollout.max_tokens

@@ -29,8 +29,12 @@ TABLE: dict[Kind, dict[str, str]] = {
         "iou": "seegrad.rewards.grounding:iou",
     },
     "advantage": {
+        "batch_std": "seegrad.advantages:batch_std",
+        "decoupled": "seegrad.advantages:decoupled",
+        "leave_one_out": "seegrad.advantages:leave_one_out",
         "mean": "seegrad.advantages:mean",
         "mean_std": "seegrad.advantages:mean_std",
+        "pass_at_k": "seegrad.advantages:pass_at_k",
     },
     "loss": {
         "importance_sampling": "seegrad.losses.policy:importance_sampling",

@@ -8,11 +8,12 @@ from typing import Protocol
 
 import numpy as np
 
+from seegrad.advantages import Credit
 from seegrad.backends.base import Sampler
-from seegrad.errors import SamplerError, UsageError
-from seegrad.types import Completion, Example, Floats, Group, ModelInput, Rollout, SamplingParams
+from seegrad.errors import SamplerError
+from seegrad.types import Answer, Completion, Example, Floats, Group, ModelInput, Rollout, SamplingParams
 
-AdvantageFunction = Callable[[Floats], Floats]
+AdvantageFunction = Callable[..., object]  # see seegrad.advantages
 Grade = tuple[dict[str, float], float, str | None, bool, str | None]  # scores, reward, parsed, correct, error
 
 
@@ -25,9 +26,9 @@ class Renderer(Protocol):
 
 
 class Grader(Protocol):
-    """Grades a text (`rewards.base.Rewards`)."""
+    """Grades the answers of many groups at once (`rewards.base.Rewards`)."""
 
-    def grade(self, example: Example, text: str) -> Grade: ...
+    def grade_groups(self, groups: Sequence[tuple[Example, Sequence[Answer]]]) -> Sequence[Sequence[Grade]]: ...
 
 
 def collect(
@@ -52,12 +53,12 @@ def collect(
     completions_PG = sampler.sample(inputs_P, params, num_samples, seeds_P=seeds_P)
     if len(completions_PG) != len(examples_P):
         raise SamplerError(f"the sampler answered {len(completions_PG)} of {len(examples_P)} prompts")
-    groups = []
-    for example, model_input, completions_G in zip(examples_P, inputs_P, completions_PG, strict=True):
+    rollouts_PG = []
+    for example, completions_G in zip(examples_P, completions_PG, strict=True):
         _check(example, completions_G, params, num_samples)
-        rollouts_G = [_graded(rewards, example, completion, version) for completion in completions_G]
-        groups.append(Group(example, model_input, _credited(rollouts_G, advantage_fn)))
-    return groups
+        rollouts_PG.append([_graded(rewards, example, completion, version) for completion in completions_G])
+    credited_PG = _credited(rollouts_PG, advantage_fn if isinstance(advantage_fn, Credit) else Credit(advantage_fn))
+    return [Group(*parts) for parts in zip(examples_P, inputs_P, credited_PG, strict=True)]
 
 
 def _check(example: Example, completions_G: Sequence[Completion], params: SamplingParams, num_samples: int) -> None:
@@ -70,25 +71,31 @@ def _check(example: Example, completions_G: Sequence[Completion], params: Sampli
             raise SamplerError(f"example {example.id!r}: a completion has a logprob that is not a finite number; the weights may have diverged")
 
 
-def _graded(rewards: Grader, example: Example, completion: Completion, version: int) -> Rollout:
-    scores, reward, parsed, correct, error = rewards.grade(example, completion.text)
+def _graded(completion: Completion, grade: Grade, version: int) -> Rollout:
+    scores, reward, parsed, correct, error = grade
     return Rollout(completion, scores, reward, parsed, correct, policy_version=version, error=error)
 
 
-def _credited(rollouts_G: Sequence[Rollout], advantage_fn: AdvantageFunction) -> tuple[Rollout, ...]:
-    """Advantages among the attempts that were graded; a flat group has none."""
-    valid = [index for index, rollout in enumerate(rollouts_G) if rollout.error is None]
-    rewards_G = np.array([rollouts_G[index].reward for index in valid], np.float32)
-    if len({rollouts_G[index].reward for index in valid}) < 2:
-        return tuple(rollouts_G)
-    try:
-        advantages_G = np.asarray(advantage_fn(rewards_G), np.float64)
-    except Exception as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise UsageError(f"the advantage function fails on rewards {rewards_G.tolist()}: {reason}; expected one finite number for each") from error
-    if advantages_G.shape != rewards_G.shape or not np.isfinite(advantages_G).all():
-        raise UsageError(f"the advantage function made {advantages_G.tolist()} of rewards {rewards_G.tolist()}; expected one finite number for each")
-    credited = list(rollouts_G)
-    for index, advantage in zip(valid, advantages_G, strict=True):
-        credited[index] = replace(credited[index], advantage=float(advantage))
-    return tuple(credited)
+def _credited(rollouts_PG: Sequence[Sequence[Rollout]], credit: Credit) -> list[tuple[Rollout, ...]]:
+    """Advantages among the attempts that were graded. A flat group has none; flat means equal rewards, or equal parts where parts are credited."""
+    valid_PG = [[index for index, rollout in enumerate(rollouts_G) if rollout.error is None] for rollouts_G in rollouts_PG]
+    graded_PG = [[rollouts_G[index] for index in valid_G] for rollouts_G, valid_G in zip(rollouts_PG, valid_PG, strict=True)]
+    rewards_PG = [np.array([rollout.reward for rollout in graded_G], np.float32) for graded_G in graded_PG]
+    parts_PG = [_parts(graded_G) for graded_G in graded_PG]
+    signal_P = [
+        number
+        for number, graded_G in enumerate(graded_PG)
+        if len({tuple(rollout.scores.items()) if credit.by_part else rollout.reward for rollout in graded_G}) > 1
+    ]
+    advantages_PG = credit([rewards_PG[number] for number in signal_P], [parts_PG[number] for number in signal_P])
+    credited = [list(rollouts_G) for rollouts_G in rollouts_PG]
+    for number, advantages_G in zip(signal_P, advantages_PG, strict=True):
+        for index, advantage in zip(valid_PG[number], advantages_G, strict=True):
+            credited[number][index] = replace(credited[number][index], advantage=float(advantage))
+    return [tuple(rollouts_G) for rollouts_G in credited]
+
+
+def _parts(graded_G: Sequence[Rollout]) -> dict[str, Floats]:
+    """Reward part → its value for each attempt."""
+    names = graded_G[0].scores if graded_G else {}
+    return {name: np.array([rollout.scores[name] for rollout in graded_G], np.float32) for name in names}

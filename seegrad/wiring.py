@@ -8,13 +8,14 @@ Config ─▶ model folder ─▶ ChatRenderer ┐
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import cast
 
 from seegrad import registry
+from seegrad.advantages import Credit
 from seegrad.backends.base import Backend, Sampler
 from seegrad.checkpoints import Checkpoint, checkpoints_in, step_of
 from seegrad.config import Config, ModelConfig, load_config
@@ -26,7 +27,7 @@ from seegrad.families.folder import model_folder
 from seegrad.images import clean
 from seegrad.renderers.chat import ChatRenderer
 from seegrad.rewards.base import Rewards
-from seegrad.types import Example, Floats, SamplingParams
+from seegrad.types import Example, SamplingParams
 
 CONFIG_FILE = "config.toml"
 BUNDLED = "tiny"  # always the bundled model; a folder of that name is ./tiny
@@ -48,8 +49,9 @@ class Parts:
         return Rewards(self.config.reward.parts)
 
     @cached_property
-    def advantage(self) -> Callable[[Floats], Floats]:
-        return cast(Callable[[Floats], Floats], registry.load("advantage", self.config.algorithm.advantage))
+    def advantage(self) -> Credit:
+        algorithm = self.config.algorithm
+        return Credit(registry.load("advantage", algorithm.advantage), algorithm.advantage_config, self.config.reward.parts)
 
     @cached_property
     def backend(self) -> Backend:

@@ -79,18 +79,27 @@ def test_the_definition_notices_planted_errors() -> None:
     assert violations(Datum(datum.model_input, datum.target_tokens_T, later), PROMPT, rollout) == ["prompt", "logprobs"]
 
 
-def test_flat_groups_and_failed_attempts_are_left_out() -> None:
-    flat = group(attempt(0.7), attempt(0.7), attempt(0.7))
+def without_credit(*rewards: float, error: str | None = None) -> list[Rollout]:
+    return [attempt(reward, advantage=0.0, error=error) for reward in rewards]
+
+
+def test_groups_without_credit_and_failed_attempts_are_left_out() -> None:
+    flat = group(*without_credit(0.7, 0.7, 0.7))
     failed = group(attempt(1.0), attempt(0.0, error="grader failed"), attempt(0.0), attempt(1.0))
-    flat_but_for_a_failure = group(attempt(1.0), attempt(1.0), attempt(0.0, error="grader failed"))
-    nothing_valid = group(attempt(1.0, error="x"), attempt(0.0, error="x"))
+    flat_but_for_a_failure = group(*without_credit(1.0, 1.0), *without_credit(0.0, error="grader failed"))
+    nothing_valid = group(*without_credit(1.0, 0.0, error="x"))
     datums, origins = to_datums([flat, failed, flat_but_for_a_failure, nothing_valid])
     assert origins == [(1, 0), (1, 2), (1, 3)]
     assert len(datums) == 3
 
 
+def test_a_group_whose_rewards_are_equal_but_whose_credit_is_not_is_trained_on() -> None:
+    """Reward parts may earn different credit where their sum is the same."""
+    assert to_datums([group(attempt(1.0, advantage=0.3), attempt(1.0, advantage=-0.3))])[1] == [(0, 0), (0, 1)]
+
+
 def test_every_attempt_is_trained_on_or_left_out_never_both() -> None:
-    groups = [group(attempt(1.0), attempt(1.0)), group(attempt(1.0), attempt(0.0, error="x"), attempt(0.0)), group(attempt(0.0), attempt(2.0))]
+    groups = [group(*without_credit(1.0, 1.0)), group(attempt(1.0), attempt(0.0, error="x"), attempt(0.0)), group(attempt(0.0), attempt(2.0))]
     trained, left_out = (to_datums(groups, trained=value)[1] for value in (True, False))
     assert left_out == [(0, 0), (0, 1), (1, 1)]
     assert sorted(trained + left_out) == [(index, number) for index, item in enumerate(groups) for number in range(len(item.rollouts_G))]
