@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from seegrad.data.formats import Csv, JsonArray, JsonLines, Parquet, RowSource
+from seegrad.data.formats import Csv, JsonArray, JsonLines, RowSource
+from seegrad.data.parquet import GroupCache, Parquet
 from seegrad.errors import DataError, UsageError, nearest
 
 __all__ = ["Picked", "RowSource", "Several", "open_file", "open_rows", "where_equal"]
@@ -46,18 +47,20 @@ def open_rows(path: str | Path, split: str = "", *, revision: str = "", hub: str
     return source
 
 
-def open_file(path: Path, root: Path | None = None) -> RowSource:
-    """The reader of one file, chosen by its ending; JSON by its first character, a list or lines. Raises DataError or UsageError in one line."""
+def open_file(path: Path, cache: GroupCache | None = None) -> RowSource:
+    """The reader of one file, chosen by its ending; JSON by its first character, a list or lines. Parquet files may share a cache.
+
+    Raises DataError or UsageError in one line.
+    """
     if not path.is_file():
         raise UsageError(f"{path} does not exist{_beside(path)}")
     ending = path.suffix.lower()
     if ending not in ENDINGS:
         raise UsageError(f"{path} has the ending {ending!r}; rows are read from {', '.join(ENDINGS)}")
     try:
-        source = _reader(path, ending)
+        return Parquet(path, cache) if ending == ".parquet" else _text_reader(path, ending)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}", reason="file cannot be read") from None
-    return source if root is None or root == path.parent else Several([source], str(path), root)
 
 
 class Several:
@@ -128,9 +131,7 @@ def where_equal(source: RowSource, column: str, fits: Callable[[str], bool], nam
     return Picked(source, array("q", (index for index, value in enumerate(source.column(column)) if value is not None and fits(str(value)))), name)
 
 
-def _reader(path: Path, ending: str) -> RowSource:
-    if ending == ".parquet":
-        return Parquet(path)
+def _text_reader(path: Path, ending: str) -> RowSource:
     with path.open("rb") as file:
         head = file.read(4096)
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -218,7 +219,8 @@ def _of_split(files: list[Path], root: Path, text: str, split: str, *, spelled: 
 
 
 def _together(files: Sequence[Path], root: Path, name: str) -> RowSource:
-    sources = [open_file(path) for path in files]
+    cache = GroupCache()
+    sources = [open_file(path, cache) for path in files]
     return sources[0] if len(sources) == 1 and files[0].parent == root else Several(sources, name, root)
 
 

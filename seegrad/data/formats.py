@@ -1,6 +1,5 @@
-"""Files of rows, one reader per format: random access to any row, with an index or one block of the file in memory and never the whole of it.
+"""Text files of rows, one reader per format: random access to any row, with an index of the file in memory (24 bytes a row) and none of its rows.
 
-    Parquet      the footer; the row groups that were asked for last
     JsonLines    where each line begins            blank lines are no rows; a line that is not JSON is a bad row
     JsonArray    where each element begins
     Csv          where each record begins          quoted line breaks; comma or tab
@@ -15,17 +14,14 @@ import json
 import mmap
 import re
 import sys
-import threading
 from array import array
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 from seegrad.errors import DataError
 
 BOM = b"\xef\xbb\xbf"
-CACHE_BYTES = 128 << 20  # of decoded row groups that one parquet file keeps; the newest stays whatever its size
 
 
 class RowSource(Protocol):
@@ -48,8 +44,8 @@ class RowSource(Protocol):
     def folders(self, index: int) -> tuple[Path, ...]: ...
 
 
-class _File:
-    """What the readers of one file share."""
+class File:
+    """What the readers of one file share; `row` and `__len__` are theirs."""
 
     columns: tuple[str, ...]
 
@@ -76,63 +72,7 @@ class _File:
         return (self.path.parent,)
 
 
-class Parquet(_File):
-    """A parquet file. Raises DataError when it is none."""
-
-    def __init__(self, path: Path) -> None:
-        import pyarrow
-        import pyarrow.parquet
-
-        super().__init__(path)
-        try:
-            with pyarrow.parquet.ParquetFile(path) as file:
-                self._metadata = file.metadata
-                self.columns = tuple(file.schema_arrow.names)
-        except (pyarrow.ArrowException, OSError) as error:
-            raise DataError(f"{path} is not a whole parquet file ({_size(path)} bytes): {_first_line(error)}", reason="file cannot be read") from None
-        self._starts = [0]
-        for group in range(self._metadata.num_row_groups):
-            self._starts.append(self._starts[-1] + self._metadata.row_group(group).num_rows)
-        self._groups: OrderedDict[int, Any] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return self._starts[-1]
-
-    def row(self, index: int) -> dict[str, Any]:
-        group = _last_at_most(self._starts, index)
-        cells: dict[str, Any] = self._group(group).slice(index - self._starts[group], 1).to_pylist()[0]
-        return cells
-
-    def column(self, name: str) -> Iterator[Any]:
-        import pyarrow.parquet
-
-        if name not in self.columns:
-            yield from (None for _ in range(len(self)))
-            return
-        with pyarrow.parquet.ParquetFile(self.path, metadata=self._metadata) as file:
-            for batch in file.iter_batches(batch_size=4096, columns=[name]):
-                yield from batch.column(0).to_pylist()
-
-    def _group(self, group: int) -> Any:
-        """A row group as an Arrow table, from memory when it was among the last ones."""
-        import pyarrow
-        import pyarrow.parquet
-
-        with self._lock:
-            if group not in self._groups:
-                try:
-                    with pyarrow.parquet.ParquetFile(self.path, metadata=self._metadata) as file:
-                        self._groups[group] = file.read_row_group(group)
-                except (pyarrow.ArrowException, OSError) as error:
-                    raise DataError(f"{self.path}, row group {group}: {_first_line(error)}", reason="row cannot be read") from None
-            self._groups.move_to_end(group)
-            while len(self._groups) > 1 and sum(table.nbytes for table in self._groups.values()) > CACHE_BYTES:
-                self._groups.popitem(last=False)
-            return self._groups[group]
-
-
-class _Indexed(_File):
+class _Indexed(File):
     """A text file of which only the place of each row is kept: offset and length in bytes, and its line (from 1)."""
 
     def __init__(self, path: Path) -> None:
@@ -308,7 +248,7 @@ def parse_object(data: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8 text: byte 0x{data[error.start]:02x}") from None
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"not JSON: {_first_line(error)}") from None
+        raise ValueError(f"not JSON: {first_line(error)}") from None
     if not isinstance(value, dict):
         raise ValueError(f"{type(value).__name__} where an object of columns was expected")
     return value
@@ -366,16 +306,5 @@ def _count_newlines(view: mmap.mmap, start: int, end: int) -> int:
     return view[start:end].count(b"\n")
 
 
-def _last_at_most(starts: Sequence[int], index: int) -> int:
-    """Position of the last start that is not after `index`."""
-    from bisect import bisect_right
-
-    return bisect_right(starts, index) - 1
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else 0
-
-
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
