@@ -53,12 +53,20 @@ def collect(
     completions_PG = sampler.sample(inputs_P, params, num_samples, seeds_P=seeds_P)
     if len(completions_PG) != len(examples_P):
         raise SamplerError(f"the sampler answered {len(completions_PG)} of {len(examples_P)} prompts")
-    rollouts_PG = []
     for example, completions_G in zip(examples_P, completions_PG, strict=True):
         _check(example, completions_G, params, num_samples)
-        rollouts_PG.append([_graded(rewards, example, completion, version) for completion in completions_G])
+    grades_PG = rewards.grade_groups([(example, answers(completions_G)) for example, completions_G in zip(examples_P, completions_PG, strict=True)])
+    rollouts_PG = [
+        [_graded(completion, grade, version) for completion, grade in zip(completions_G, grades_G, strict=True)]
+        for completions_G, grades_G in zip(completions_PG, grades_PG, strict=True)
+    ]
     credited_PG = _credited(rollouts_PG, advantage_fn if isinstance(advantage_fn, Credit) else Credit(advantage_fn))
     return [Group(*parts) for parts in zip(examples_P, inputs_P, credited_PG, strict=True)]
+
+
+def answers(completions_G: Sequence[Completion]) -> list[Answer]:
+    """What graders get to see of the completions."""
+    return [Answer(completion.text, len(completion.tokens_T), completion.stop_reason == "length") for completion in completions_G]
 
 
 def _check(example: Example, completions_G: Sequence[Completion], params: SamplingParams, num_samples: int) -> None:

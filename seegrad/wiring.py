@@ -46,7 +46,16 @@ class Parts:
 
     @cached_property
     def rewards(self) -> Rewards:
-        return Rewards(self.config.reward.parts)
+        reward = self.config.reward
+        return Rewards(
+            reward.parts,
+            settings=reward.settings,
+            minimum=reward.minimum,
+            maximum=reward.maximum,
+            isolate=reward.isolate,
+            workers=reward.workers,
+            timeout=reward.timeout,
+        )
 
     @cached_property
     def advantage(self) -> Credit:
@@ -66,7 +75,9 @@ class Parts:
         return model.backend.startswith("local") and model.dtype == "float32" and on_cpu
 
     def close(self) -> None:
-        """Give the backend back, if one was opened."""
+        """Give the backend back, if one was opened, and end the workers of the rewards."""
+        if "rewards" in self.__dict__:
+            self.rewards.close()
         if "backend" in self.__dict__:
             self.backend.close()
 

@@ -20,6 +20,7 @@ from seegrad.errors import RunError
 from seegrad.rewards.base import Rewards
 from seegrad.types import (
     AdamParams,
+    Answer,
     Completion,
     Datum,
     Example,
@@ -59,7 +60,17 @@ def brevity(example: Example, text: str) -> float:
 
 def rewards() -> Rewards:
     here = str(Path(__file__))
-    return Rewards({f"{here}:first_digit": 1.0, f"{here}:brevity": 0.25})
+    return Rewards({f"{here}:first_digit": 1.0, f"{here}:brevity": 0.25}, isolate=False)
+
+
+class OneByOne:
+    """Rewards of a test that say `grade(example, text)`: groups are graded answer by answer."""
+
+    def grade_groups(self, groups: Sequence[tuple[Example, Sequence[Answer]]]) -> list[list[Any]]:
+        return [[self.grade(example, answer.text) for answer in answers] for example, answers in groups]
+
+    def grade(self, example: Example, text: str) -> Any:
+        raise NotImplementedError
 
 
 def config(**changes: Any) -> Config:

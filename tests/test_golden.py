@@ -21,7 +21,7 @@ from seegrad import train as train_module
 from seegrad.backends.local.policy import LocalPolicy
 from seegrad.rundir import RunDir
 from seegrad.schedule import question_positions
-from tests import golden_trace
+from tests import fakes, golden_trace
 from tests.runs import differences
 
 
@@ -99,7 +99,7 @@ class _Enough(Exception):
     pass
 
 
-class _StopsAfter:
+class _StopsAfter(fakes.OneByOne):
     """Rewards that end the run after so many answers."""
 
     def __init__(self, answers: int) -> None:

@@ -32,7 +32,7 @@ def memory(tmp_path: Path) -> Iterator[Path]:
         yield Path(folder)
 
 
-class _Signals:
+class _Signals(fakes.OneByOne):
     """Rewards that send signals to their own process at the given gradings."""
 
     def __init__(self, *at: int) -> None:

@@ -11,16 +11,15 @@ import pytest
 from seegrad.config import load_config
 from seegrad.errors import BackendError, DataError, SamplerError
 from seegrad.preflight import Check, gold_text, preflight
-from seegrad.rewards.base import Rewards
 from seegrad.types import Example, ImageChunk, ModelInput, SamplingParams
 from seegrad.wiring import Parts
 from tests.echo_backend import EchoSampler
-from tests.fakes import FakePolicy, FakeRenderer, FakeSampler, examples, first_digit, rewards
+from tests.fakes import FakePolicy, FakeRenderer, FakeSampler, OneByOne, examples, first_digit, rewards
 
 PARAMS = SamplingParams(max_tokens=4, temperature=1.0, stop_token_ids=(10,))
 
 
-class Plain:
+class Plain(OneByOne):
     """A grader like those of a config: the gold answer anywhere in the box."""
 
     def grade(self, example: Example, text: str) -> tuple[dict[str, float], float, str | None, bool, str | None]:
@@ -97,12 +96,11 @@ def test_a_grader_that_accepts_anything_fails() -> None:
 
 
 def test_a_grader_that_raises_is_quoted() -> None:
-    def broken(example: Example, text: str) -> float:
-        raise KeyError("label")
+    class Broken(Plain):
+        def grade(self, example: Example, text: str) -> tuple[dict[str, float], float, str | None, bool, str | None]:
+            return {}, 0.0, None, False, "reward 'mine.py:f' raised KeyError: 'label' (mine.py:3, sample 'row-0')"
 
-    graders = Rewards({"count": 1.0})
-    graders._functions["count"] = broken
-    check = findings(rewards=graders)["gold answers score 1"]
+    check = findings(rewards=Broken())["gold answers score 1"]
     assert check.passed is False
     assert "label" in check.detail
 

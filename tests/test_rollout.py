@@ -14,6 +14,7 @@ from seegrad.batch import to_datums
 from seegrad.errors import DataError, SamplerError, UsageError
 from seegrad.rollout import collect
 from seegrad.types import Completion, Datum, Example, Floats, Group, ModelInput, SamplingParams, TextChunk
+from tests.fakes import OneByOne
 
 PARAMS = SamplingParams(max_tokens=4, stop_token_ids=(5,))
 ROWS = [Example(f"row-{n}", str(n), str(n)) for n in range(3)]
@@ -49,7 +50,7 @@ class Scripted:
         return [np.zeros(len(datum), np.float32) for datum in datums]
 
 
-class Exact:
+class Exact(OneByOne):
     """Reward 1 for the row's answer; the texts in `broken` cannot be graded."""
 
     def __init__(self, *broken: str) -> None:

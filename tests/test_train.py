@@ -134,7 +134,7 @@ def test_a_run_in_two_halves_is_the_same_run(tmp_path: Path, stop: int) -> None:
     assert differences(tmp_path / "straight", tmp_path / "halves") == []
 
 
-class _BreaksAfter:
+class _BreaksAfter(fakes.OneByOne):
     """Rewards that stop the whole run at one grading too many."""
 
     def __init__(self, count: int) -> None:
@@ -195,7 +195,7 @@ def test_a_run_of_another_seed_differs(tmp_path: Path) -> None:
 
 
 def test_a_flat_step_says_so_and_goes_on(tmp_path: Path) -> None:
-    class Constant:
+    class Constant(fakes.OneByOne):
         def grade(self, example: Example, text: str):  # type: ignore[no-untyped-def]
             return {"part": 0.3}, 0.3, None, False, None
 
@@ -253,7 +253,7 @@ def test_nothing_is_written_without_a_run(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_failed_graders_are_told_counted_and_not_trained_on(tmp_path: Path) -> None:
-    class Sometimes:
+    class Sometimes(fakes.OneByOne):
         def grade(self, example: Example, text: str):  # type: ignore[no-untyped-def]
             grade = fakes.rewards().grade(example, text)
             return grade if text[:1] != "7" else grade._replace(reward=0.0, error=f"grader.py:3 sample {example.id}: planted")
@@ -268,7 +268,7 @@ def test_failed_graders_are_told_counted_and_not_trained_on(tmp_path: Path) -> N
 
 
 def test_a_step_without_any_grade_stops_the_run(tmp_path: Path) -> None:
-    class Never:
+    class Never(fakes.OneByOne):
         def grade(self, example: Example, text: str):  # type: ignore[no-untyped-def]
             return {}, 0.0, None, False, "grader.py:3 always fails"
 
