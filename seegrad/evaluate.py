@@ -2,7 +2,8 @@
 
     examples ─ renderer ─▶ prompts ─ sampler ─▶ texts ─ rewards ─▶ EvalItem ─▶ EvalResult ─▶ one JSON file + pictures by content hash
 
-Nothing is written before the last answer is graded, so that an interrupted evaluation leaves no half of a file.
+One batch of prompts and pictures is held at a time; of the others only the answers. Nothing is written before the last answer is graded, so that an
+interrupted evaluation leaves no half of a file.
 """
 
 from __future__ import annotations
@@ -11,21 +12,25 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from seegrad.backends.base import Sampler
 from seegrad.durable import write_atomic
-from seegrad.errors import DataError, RewardError, RunError, UsageError
+from seegrad.errors import DataError, RewardError, RunError, SamplerError, UsageError
 from seegrad.images import content_hash
-from seegrad.statistics import Interval, bootstrap_mean, wilson
-from seegrad.types import Completion, Example, ModelInput, SamplingParams
+from seegrad.summary import summarize
+from seegrad.types import Answer, Completion, Example, ModelInput, SamplingParams
 
-FORMAT = 1  # of the JSON file
+FORMAT = 2  # of the JSON file; format 1 had one answer to each item and said nothing of attempts and seeds
+READABLE = (1, 2)
 GREEDY = SamplingParams(max_tokens=128, temperature=0.0)
-SUMMARY_RESAMPLES = 2_000
+GRADER_FAILED, NOT_FINITE = "grader failed", "reward not finite"  # reasons beside those of rows
 
 
 class Renders(Protocol):
@@ -40,13 +45,16 @@ class Renders(Protocol):
 class Grades(Protocol):
     """What evaluation needs of rewards: (scores by part, reward, parsed, correct, error)."""
 
-    def grade(self, example: Example, text: str) -> Any: ...
+    def grade_groups(self, groups: Sequence[tuple[Example, Sequence[Answer]]]) -> Sequence[Sequence[Any]]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class EvalItem:
-    """One question and what became of it. `images` are sha256 of the pictures as the model saw them; `tags` the short facts of `Example.meta`
-    (kind, language …), by which a report groups. `error` says why an item has no grade: it then counts in no rate."""
+    """One answer to one question. `images` are sha256 of the pictures as the model saw them; `tags` the short facts of `Example.meta` (kind,
+    language …), by which a report groups. `error` says why there is no grade, `reason` the kind of fault: such an answer counts in no rate.
+
+    `attempt` numbers the answers to the same item from 0, `seed` is the evaluation's seed that the answer was sampled with.
+    """
 
     id: str
     question: str
@@ -61,6 +69,9 @@ class EvalItem:
     truncated: bool = False
     tags: Mapping[str, str] = field(default_factory=dict)
     error: str | None = None
+    reason: str = ""
+    attempt: int = 0
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +79,7 @@ class EvalResult:
     """One model on one list of items. `version` is the number of optimizer steps behind the weights (0: the base).
 
     `dataset`, `split` and `model` say what was evaluated, for the reader of a report; `total_seconds` is wall time, sampling and grading.
+    `items` holds every answer: all answers to the first question, then all to the second.
     """
 
     name: str
@@ -81,46 +93,28 @@ class EvalResult:
 
     @property
     def graded(self) -> tuple[EvalItem, ...]:
-        """Items that have a grade: what every rate is taken over."""
+        """Answers that have a grade: what every rate is taken over."""
         return tuple(item for item in self.items if item.error is None)
 
     @property
     def summary(self) -> dict[str, Any]:
-        """Counts, rates (each `{estimate, low, high}`, 95 %: Wilson for shares, bootstrap for means), tokens and speed. An empty rate is None."""
-        graded = self.graded
-        parsed = [item for item in graded if item.parsed is not None]
-        parts = sorted({name for item in graded for name in item.scores})
-        return {
-            "num_items": len(self.items),
-            "num_errors": len(self.items) - len(graded),
-            "accuracy": _share(item.correct for item in graded),
-            "format_rate": _share(item.parsed is not None for item in graded),
-            "accuracy_given_parsable": _share(item.correct for item in parsed),
-            "truncated_fraction": _share(item.truncated for item in graded),
-            "mean_length": _mean(float(item.num_tokens) for item in graded),
-            "reward": _mean(item.reward for item in graded),
-            "scores": {name: _mean(item.scores[name] for item in graded if name in item.scores) for name in parts},
-            "samples_per_second": len(self.items) / self.total_seconds if self.total_seconds > 0 else None,
-            "total_seconds": self.total_seconds,
-        }
+        """Counts, rates with 95 % intervals, tokens and speed (`seegrad.summary`). Computed anew at every call."""
+        return summarize(self.items, self.total_seconds)
 
     def to_json(self, path: Path) -> None:
-        """Write summary and items to `path`, whole or not at all. Raises RunError when the disk refuses."""
-        tree = {
-            "seegrad_eval": FORMAT,
-            **{key: getattr(self, key) for key in _HEADER},
-            "summary": self.summary,
-            "items": [asdict(i) for i in self.items],
-        }
-        write_file(Path(path), (json.dumps(tree, ensure_ascii=False, indent=1, allow_nan=False) + "\n").encode())
+        """Write summary and items to `path`, whole or not at all, an item a line. Raises RunError when the disk refuses."""
+        head = {"seegrad_eval": FORMAT, **{key: getattr(self, key) for key in _HEADER}, "summary": self.summary}
+        opening = json.dumps(head, ensure_ascii=False, indent=1, allow_nan=False).removesuffix("\n}")
+        lines = ",\n".join(json.dumps({key: getattr(item, key) for key in _FIELDS}, ensure_ascii=False, allow_nan=False) for item in self.items)
+        write_file(Path(path), f'{opening},\n "items": [\n{lines}\n ]\n}}\n'.encode())
 
     @classmethod
     def from_json(cls, path: Path) -> EvalResult:
         """Read what `to_json` wrote; the summary is recomputed from the items. Raises RunError naming the file when it is absent or damaged."""
         try:
             tree = json.loads(Path(path).read_text(encoding="utf-8"))
-            if not isinstance(tree, dict) or tree.get("seegrad_eval") != FORMAT:
-                raise RunError(f"{path} is not an evaluation file of format {FORMAT}; make one with: seegrad eval")
+            if not isinstance(tree, dict) or tree.get("seegrad_eval") not in READABLE:
+                raise RunError(f"{path} is not an evaluation file of format {' or '.join(map(str, READABLE))}; make one with: seegrad eval")
             items = tuple(EvalItem(**{**item, "images": tuple(item["images"])}) for item in tree["items"])
             if not items:
                 raise RunError(f"{path} is an evaluation of no items; make it again with: seegrad eval")
@@ -130,6 +124,7 @@ class EvalResult:
 
 
 _HEADER = ("name", "total_seconds", "version", "dataset", "split", "model", "params")
+_FIELDS = tuple(one.name for one in fields(EvalItem))
 
 
 def evaluate(
@@ -139,6 +134,8 @@ def evaluate(
     examples: Sequence[Example],
     params: SamplingParams = GREEDY,
     *,
+    num_samples: int = 1,
+    seeds: Sequence[int] = (),
     batch_size: int = 128,
     name: str,
     dataset: str = "",
@@ -147,29 +144,47 @@ def evaluate(
     version: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> EvalResult:
-    """Answer and grade every example once, in order, `batch_size` prompts at a time; `progress(done, total)` after each batch.
+    """Answer and grade every example `num_samples` times for each seed, in order, `batch_size` prompts at a time.
 
-    The renderer's stop ids are added to `params`. Item n samples with seed `params.seed + n`, which matters only when `temperature` > 0.
-    `version` None asks the sampler; give the step of the weights when the sampler was opened from a folder.
-    An example that cannot be read and a grader that raises are recorded in their item and counted. Raises UsageError when there are no examples,
-    RewardError when no item could be graded, and whatever the sampler raises; an interruption leaves nothing behind.
+    `progress(done, total)` counts answers, after each batch. The renderer's stop ids are added to `params`. `seeds` replaces `params.seed`; the part
+    of the result that has seed s is what an evaluation with that seed alone gives. An id that occurs again gets ` (2)`, ` (3)` … so that items can
+    be paired. `version` None asks the sampler; give the step of the weights when the sampler was opened from a folder.
+
+    An example that cannot be read and a grader that raises are recorded in their item and counted. Raises UsageError when there are no examples or
+    several greedy answers are asked for, RewardError when no item could be graded, and whatever the sampler raises; an interruption leaves nothing
+    behind.
     """
-    total = len(examples)
+    seeds, total = tuple(seeds) or (params.seed,), len(examples)
+    check_sampling(params.temperature, num_samples, seeds)
     if total == 0:
         raise UsageError(f"evaluation {name!r} has no items; give a split that has some, or a larger --num-items")
     params = replace(params, stop_token_ids=tuple(dict.fromkeys((*params.stop_token_ids, *renderer.stop_token_ids))))
     start = time.perf_counter()
     items: list[EvalItem] = []
+    ids: Counter[str] = Counter()
     for first in range(0, total, batch_size):
-        items.extend(_batch(sampler, renderer, rewards, examples, params, range(first, min(first + batch_size, total))))
+        positions = range(first, min(first + batch_size, total))
+        items.extend(_batch(sampler, renderer, rewards, examples, params, num_samples, seeds, positions, ids))
         if progress is not None:
-            progress(len(items), total)
+            progress(positions.stop * num_samples * len(seeds), total * num_samples * len(seeds))
     failed = [item for item in items if item.error is not None]
-    if len(failed) == total:
+    if len(failed) == len(items):
         raise RewardError(f"evaluation {name!r}: none of {total} items could be graded; the first: {failed[0].error}")
     seconds = time.perf_counter() - start
-    settings = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(params).items()}
+    settings = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(params).items() if key != "seed"}
+    settings |= {"num_samples": num_samples, "seeds": list(seeds)}
     return EvalResult(name, tuple(items), seconds, sampler.version if version is None else version, dataset, split, model, settings)
+
+
+def check_sampling(temperature: float, num_samples: int, seeds: Sequence[int]) -> None:
+    """Raises UsageError for several answers to an item that would all be the same one."""
+    asked = f"{num_samples} answers to each item" if num_samples > 1 else f"{len(seeds)} seeds"
+    if temperature == 0 and max(num_samples, len(seeds)) > 1:
+        raise UsageError(f"{asked} at temperature 0 are the same answer each time; give --temperature 0.7 or so, or ask once")
+    if num_samples < 1:
+        raise UsageError(f"an item is answered at least once, got --samples {num_samples}")
+    if len(set(seeds)) < len(seeds) or min(seeds) < 0:
+        raise UsageError(f"seeds must differ and not be negative, got {', '.join(map(str, seeds))}")
 
 
 def write_images(examples: Sequence[Example], folder: Path) -> int:
@@ -210,50 +225,69 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def _batch(
-    sampler: Sampler, renderer: Renders, rewards: Grades, examples: Sequence[Example], params: SamplingParams, positions: range
+    sampler: Sampler,
+    renderer: Renders,
+    rewards: Grades,
+    examples: Sequence[Example],
+    params: SamplingParams,
+    num_samples: int,
+    seeds: Sequence[int],
+    positions: range,
+    ids: Counter[str],
 ) -> list[EvalItem]:
-    items: dict[int, EvalItem] = {}
-    asked: list[tuple[int, Example, ModelInput]] = []
+    """The answers to the items at `positions`, item by item; `ids` counts the ids so far."""
+    items: dict[int, list[EvalItem]] = {}
+    asked: list[tuple[int, Example, EvalItem, ModelInput]] = []
     for position in positions:
         example = None
         try:
             example = examples[position]
-            asked.append((position, example, renderer.render(example)))
+            prompt = renderer.render(example)
         except DataError as error:
-            blank = EvalItem(f"row {position}", "", "") if example is None else _item(example)
-            items[position] = replace(blank, error=str(error))
-    if asked:
-        seeds = [params.seed + position for position, _, _ in asked]
-        answers = sampler.sample([prompt for _, _, prompt in asked], params, 1, seeds_P=seeds)
-        for (position, example, _), completions in zip(asked, answers, strict=True):
-            items[position] = _graded(rewards, example, completions[0])
-    return [items[position] for position in positions]
+            blank = EvalItem(f"row {position}", "", "") if example is None else _item(example, ids)
+            items[position] = [replace(blank, error=str(error), reason=error.reason, seed=seeds[0])]
+        else:
+            items[position] = []
+            asked.append((position, example, _item(example, ids), prompt))
+    for number, seed in enumerate(seeds if asked else ()):
+        seeds_P = [_seed(seed, position) for position, *_ in asked]
+        completions_PG = sampler.sample([prompt for *_, prompt in asked], params, num_samples, seeds_P=seeds_P)
+        if [len(completions_G) for completions_G in completions_PG] != [num_samples] * len(asked):
+            counts = sorted({len(completions_G) for completions_G in completions_PG})
+            raise SamplerError(
+                f"the sampler answered {len(completions_PG)} of {len(asked)} prompts {counts} times, asked for {num_samples} times each"
+            )
+        grades_PG = rewards.grade_groups(
+            [(example, _answers(completions_G)) for (_, example, *_), completions_G in zip(asked, completions_PG, strict=True)]
+        )
+        for (position, _, blank, _), completions_G, grades_G in zip(asked, completions_PG, grades_PG, strict=True):
+            for attempt, (completion, grade) in enumerate(zip(completions_G, grades_G, strict=True), number * num_samples):
+                items[position].append(replace(_graded(grade, blank, completion), attempt=attempt, seed=seed))
+    return [item for position in positions for item in items[position]]
 
 
-def _graded(rewards: Grades, example: Example, completion: Completion) -> EvalItem:
-    scores, reward, parsed, correct, error = rewards.grade(example, completion.text)
-    answered = replace(_item(example), text=completion.text, num_tokens=len(completion.tokens_T), truncated=completion.stop_reason == "length")
+def _seed(seed: int, position: int) -> int:
+    """63 random bits; none is shared with another seed or item, nor with a step of training (steps count from 1)."""
+    return int(np.random.SeedSequence((seed, 0, position)).generate_state(1, np.uint64)[0] >> 1)
+
+
+def _answers(completions_G: Sequence[Completion]) -> list[Answer]:
+    return [Answer(completion.text, len(completion.tokens_T), completion.stop_reason == "length") for completion in completions_G]
+
+
+def _graded(grade: Any, blank: EvalItem, completion: Completion) -> EvalItem:
+    scores, reward, parsed, correct, error = grade
+    answered = replace(blank, text=completion.text, num_tokens=len(completion.tokens_T), truncated=completion.stop_reason == "length")
     if error is not None:
-        return replace(answered, error=str(error))
+        return replace(answered, error=str(error), reason=GRADER_FAILED)
     clean = {str(part): float(value) for part, value in scores.items()}
     if not all(math.isfinite(value) for value in (reward, *clean.values())):
-        return replace(answered, error=f"sample {example.id}: the reward {reward} of parts {clean} is not finite")
+        return replace(answered, error=f"sample {blank.id}: the reward {reward} of parts {clean} is not finite", reason=NOT_FINITE)
     return replace(answered, scores=clean, reward=float(reward), parsed=None if parsed is None else str(parsed), correct=bool(correct))
 
 
-def _item(example: Example) -> EvalItem:
+def _item(example: Example, ids: Counter[str]) -> EvalItem:
     tags = {key: str(value) for key, value in example.meta.items() if isinstance(value, str | int) and len(str(value)) <= 40}
-    return EvalItem(example.id, example.question, example.answer, tuple(content_hash(data) for data in example.images), tags=tags)
-
-
-def _share(hits: Iterable[bool]) -> dict[str, float] | None:
-    flags = list(hits)
-    return _plain(wilson(sum(flags), len(flags)))
-
-
-def _mean(values: Iterable[float]) -> dict[str, float] | None:
-    return _plain(bootstrap_mean(list(values), num_resamples=SUMMARY_RESAMPLES))
-
-
-def _plain(interval: Interval) -> dict[str, float] | None:
-    return None if math.isnan(interval.estimate) else {key: float(value) for key, value in asdict(interval).items()}
+    ids[example.id] += 1
+    name = example.id if ids[example.id] == 1 else f"{example.id} ({ids[example.id]})"
+    return EvalItem(name, example.question, example.answer, tuple(content_hash(data) for data in example.images), tags=tags)

@@ -17,6 +17,7 @@ from seegrad.evaluate import GREEDY, EvalItem, EvalResult, check_place, evaluate
 from seegrad.images import content_hash
 from seegrad.rewards.base import Rewards
 from seegrad.types import Completion, Example, ModelInput, SamplingParams
+from tests.fakes import OneByOne
 from tests.reporting import NumberingRenderer, RuleSampler, answer, evaluation, examples, number
 
 REWARDS = Rewards({"count": 1.0, "format": 0.2})
@@ -45,9 +46,12 @@ def test_greedy_by_default_with_the_renderers_stops_and_a_seed_per_item() -> Non
     sampler = RuleSampler(answer(rows, lambda n: True))
     evaluate(sampler, NumberingRenderer(), REWARDS, rows, batch_size=4, name="n")
     assert [params.temperature for _, params, _ in sampler.calls] == [0.0, 0.0]
-    assert sampler.calls[0][1].stop_token_ids == (9,) and [seeds for _, _, seeds in sampler.calls] == [[0, 1, 2, 3], [4, 5]]
-    evaluate(sampler, NumberingRenderer(), REWARDS, rows, replace(GREEDY, seed=10, stop_token_ids=(3, 9)), batch_size=6, name="n")
-    assert sampler.calls[-1][1].stop_token_ids == (3, 9) and sampler.calls[-1][2] == [10, 11, 12, 13, 14, 15]
+    seeds = [seed for _, _, seeds_P in sampler.calls for seed in seeds_P]
+    assert sampler.calls[0][1].stop_token_ids == (9,) and len(set(seeds)) == 6
+    evaluate(sampler, NumberingRenderer(), REWARDS, rows, replace(GREEDY, stop_token_ids=(3, 9)), batch_size=6, name="n")
+    assert sampler.calls[-1][1].stop_token_ids == (3, 9) and sampler.calls[-1][2] == seeds  # the batch does not matter
+    evaluate(sampler, NumberingRenderer(), REWARDS, rows, replace(GREEDY, seed=1), batch_size=6, name="n")
+    assert not set(sampler.calls[-1][2]) & set(seeds)
 
 
 def test_batch_size_changes_nothing() -> None:
@@ -95,7 +99,7 @@ def test_a_grader_that_raises_and_a_row_that_cannot_be_read_are_counted_facts() 
                 raise DataError("picture of 12 bytes is damaged")
             return self.rows[index]
 
-    class Grader:
+    class Grader(OneByOne):
         def grade(self, example: Example, text: str) -> tuple[dict[str, float], float, str | None, bool, str | None]:
             if number(example) == 3:
                 return {}, 0.0, None, False, "reward 'mine' raised ValueError (mine.py:3)"
@@ -107,7 +111,7 @@ def test_a_grader_that_raises_and_a_row_that_cannot_be_read_are_counted_facts() 
     summary = result.summary
     assert (summary["num_items"], summary["num_errors"], summary["accuracy"]["estimate"]) == (5, 3, 1.0)
 
-    class Never:
+    class Never(OneByOne):
         def grade(self, example: Example, text: str) -> tuple[dict[str, float], float, None, bool, str]:
             return {}, 0.0, None, False, "always"
 
