@@ -21,11 +21,12 @@ from typing import Any, get_args
 from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from seegrad.errors import DataError
 from seegrad.picture_file import MAX_BYTES, MAX_PIXELS, Reason, check_size, fault, guarded, opened, starts_like_a_picture
-from seegrad.pixels import WHITE, to_level, upright_rgb, upright_size
+from seegrad.pixels import WHITE, to_level, to_rgb, upright_size
 
 Folders = tuple[Path, ...]  # where relative paths may start; empty: the working directory
 REASONS: tuple[str, ...] = get_args(Reason)
@@ -93,9 +94,11 @@ def decode(value: Any, *, folder: Path | Sequence[Path] | None = None) -> bytes:
 
 
 def _decoded(data: bytes) -> Image.Image:
-    """The whole picture as RGB. A function of its own, so that the decoder's memory is free before the picture is encoded again."""
+    """The whole picture as upright RGB; the decoder's memory is free before the picture is turned, and before it is encoded again."""
     with opened(data) as image:
-        return upright_rgb(image)
+        plain, turn = to_rgb(image)
+    del image
+    return plain if turn is None else plain.transpose(turn)
 
 
 def _fitted(width: int, height: int, max_pixels: int, max_aspect: float) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -258,7 +261,8 @@ def _shown(text: str) -> str:
 def _from_pil(image: Image.Image) -> bytes:
     check_size(*image.size)
     with guarded(f"PIL picture of mode {image.mode}"):
-        return _png(upright_rgb(image), compress_level=1)
+        plain, turn = to_rgb(image)
+        return _png(plain if turn is None else plain.transpose(turn), compress_level=1)
 
 
 def _from_array(value: np.ndarray[Any, Any], folders: Folders) -> bytes:
@@ -271,13 +275,22 @@ def _from_array(value: np.ndarray[Any, Any], folders: Folders) -> bytes:
         raise _not_understood(f"an array of shape {list(value.shape)} and type {value.dtype}")
     check_size(value.shape[1], value.shape[0])
     with guarded(f"array of shape {list(value.shape)} and type {value.dtype}"):
-        samples = value.squeeze(2) if value.ndim == 3 and channels == 1 else value
-        if samples.dtype == np.bool_:
-            samples = samples.astype(np.uint8) * 255
-        elif samples.dtype != np.uint8:
-            samples = np.rint(to_level(samples, float(samples.min()), float(samples.max()))).clip(0, 255).astype(np.uint8)
-        mode = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}[channels]
-        return _png(upright_rgb(Image.fromarray(np.ascontiguousarray(samples)).convert(mode)), compress_level=1)
+        samples = _eight_bits(value.squeeze(2) if value.ndim == 3 and channels == 1 else value)
+        return _png(to_rgb(Image.fromarray(samples))[0], compress_level=1)  # L, LA, RGB or RGBA by the number of channels
+
+
+def _eight_bits(samples: np.ndarray[Any, Any]) -> NDArray[np.uint8]:
+    """The samples on the scale 0..255, a band of rows at a time."""
+    if samples.dtype == np.uint8:
+        return np.ascontiguousarray(samples)
+    if samples.dtype == np.bool_:
+        return np.ascontiguousarray(samples).view(np.uint8) * np.uint8(255)
+    low, high = float(samples.min()), float(samples.max())
+    levels = np.empty(samples.shape, np.uint8)
+    step = max(1, 2**20 // samples[0].size)
+    for top in range(0, len(samples), step):
+        levels[top : top + step] = np.rint(to_level(samples[top : top + step], low, high)).clip(0, 255)
+    return levels
 
 
 def _png(image: Image.Image, compress_level: int = 6) -> bytes:

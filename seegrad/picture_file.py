@@ -15,7 +15,7 @@ from PIL import Image, UnidentifiedImageError
 
 from seegrad.errors import DataError
 
-MAX_PIXELS = 64_000_000  # larger pictures are refused before they are decoded
+MAX_PIXELS = 51_000_000  # larger pictures are refused before they are decoded; the worst format takes 16 bytes a pixel meanwhile
 MAX_SIDE = 100_000  # pixels; so that padding to 1 : 200 stays below MAX_PIXELS
 MAX_BYTES = 256 << 20  # of an encoded picture
 # None of these runs another program (as EPS does) or lacks a signature (as TGA does, so that any bytes may pass for one).
@@ -58,9 +58,12 @@ def opened(data: bytes) -> Iterator[Image.Image]:
         try:
             opened = Image.open(io.BytesIO(data), formats=_formats())
         except UnidentifiedImageError:
+            if starts_like_a_picture(data):
+                message = f"picture of {len(data)} bytes cannot be read: it is damaged or cut, or of a rare kind; save it as PNG or JPEG"
+                raise fault("picture damaged", message) from None
             raise fault("not a picture", _what_it_is(data)) from None
         with opened as image:
-            check_size(*image.size)
+            check_size(*image.size, MAX_PIXELS // 2 if image.format == "JPEG2000" else MAX_PIXELS)  # its decoder holds 4 bytes for every sample
             yield image
 
 
@@ -84,11 +87,12 @@ def guarded(what: str) -> Iterator[None]:
         raise fault("picture damaged", f"{what} is damaged: {text[:200]}") from error
 
 
-def check_size(width: int, height: int) -> None:
+def check_size(width: int, height: int, max_pixels: int = MAX_PIXELS) -> None:
+    """Raises DataError for a picture without pixels, or with so many that it is not read."""
     if width < 1 or height < 1:
         raise fault("picture empty", f"picture has {width}×{height} pixels; expected at least 1×1")
-    if width * height > MAX_PIXELS or max(width, height) > MAX_SIDE:
-        limit = f"{MAX_PIXELS:,} pixels or with a side over {MAX_SIDE:,}"
+    if width * height > max_pixels or max(width, height) > MAX_SIDE:
+        limit = f"{max_pixels:,} pixels or with a side over {MAX_SIDE:,}"
         raise fault("picture too large", f"picture has {width}×{height} pixels; one with more than {limit} is not read; shrink it first")
 
 

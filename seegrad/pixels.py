@@ -25,24 +25,27 @@ _TURNS = {
 }
 
 
-def upright_rgb(image: Image.Image) -> Image.Image:
-    """A new RGB picture without metadata: turned as its EXIF orientation says, transparency on white, wide samples scaled to 8 bits.
+Turn = Image.Transpose
+
+
+def to_rgb(image: Image.Image) -> tuple[Image.Image, Turn | None]:
+    """A new RGB picture without metadata, transparency on white, wide samples scaled to 8 bits; and the turn that makes it upright, as its EXIF
+    orientation says. The turn is left to the caller, who can let go of `image` first.
 
     Raises what Pillow's decoders raise, and ValueError for samples that are not finite.
     """
     stored = _Stored.of(image)
     image.load()
     turn = None if image.format == "TIFF" else _TURNS.get(_orientation(image))  # a TIFF is turned while it is loaded
-    if stored.covered is not None:
-        plain = Image.new("RGB", image.size, WHITE)
-        plain.paste(_plain(image.crop(stored.covered), stored), stored.covered[:2])
-    else:
-        plain = _plain(image, stored)
-    return plain if turn is None else plain.transpose(turn)
+    if stored.covered is None:
+        return _plain(image, stored), turn
+    canvas = Image.new("RGB", image.size, WHITE)
+    canvas.paste(_plain(image.crop(stored.covered), stored), stored.covered[:2])
+    return canvas, turn
 
 
 def upright_size(image: Image.Image, *, metadata_follows: bool) -> tuple[int, int]:
-    """(width, height) that `upright_rgb` will have, from the header alone; a PNG is decoded only when `metadata_follows` its samples."""
+    """(width, height) that the turned picture will have, from the header alone; a PNG is decoded only when `metadata_follows` its samples."""
     if image.format == "TIFF":
         return image.size
     whole_file = metadata_follows or image.format != "PNG"
@@ -61,11 +64,16 @@ def _orientation(image: Image.Image, *, whole_file: bool = True) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """How the file holds its samples, as far as it matters after decoding. `bit_depth` is that of a PNG's colour key; `inverted` means that 0 is
-    white in 16-bit samples; `covered` is the box of a GIF's first frame when it leaves part of the canvas open (None: nothing open)."""
+    """How the file holds its samples, as far as it matters after decoding.
+
+    `bit_depth` is that of a PNG's colour key; `inverted` means that the smallest wide sample is white; `unsigned` that 32-bit integers have no sign;
+    `white` is the largest 16-bit sample; `covered` is the box of a GIF's first frame when it leaves part of the canvas open (None: nothing open).
+    """
 
     bit_depth: int = 8
     inverted: bool = False
+    unsigned: bool = False
+    white: int = 65535
     covered: tuple[int, int, int, int] | None = None
 
     @classmethod
@@ -76,19 +84,23 @@ class _Stored:
             return cls()
         _, box, _, arguments = tiles[0]
         raw_mode = arguments if isinstance(arguments, str) else next((part for part in arguments or () if isinstance(part, str)), "")
-        depth = re.search(r";(\d+)", raw_mode)
-        covered = tuple(box) if image.format == "GIF" and tuple(box) != (0, 0, *image.size) else None
-        photometric = getattr(image, "tag_v2", {}).get(262) if image.format == "TIFF" else None
-        return cls(int(depth[1]) if depth and image.format == "PNG" else 8, photometric == 0, covered)
+        if image.format == "PNG":
+            depth = re.search(r";(\d+)", raw_mode)
+            return cls(bit_depth=int(depth[1]) if depth else 8)
+        if image.format == "GIF":
+            return cls(covered=tuple(box) if tuple(box) != (0, 0, *image.size) else None)
+        if image.format == "TIFF":
+            return cls(inverted=getattr(image, "tag_v2", {}).get(262) == 0, unsigned=raw_mode == "I;32N", white=4095 if raw_mode == "I;12" else 65535)
+        return cls()
 
 
 def _plain(image: Image.Image, stored: _Stored) -> Image.Image:
-    wide = image.mode in ("I", "F") or image.mode.startswith("I;")
-    low, high = cast(tuple[float, float], image.getextrema()) if image.mode in ("I", "F") else (0.0, 65535.0)
     plain = Image.new("RGB", image.size, WHITE)
+    wide = image.mode in ("I", "F") or image.mode.startswith("I;")
+    low, high = _range(image, stored) if wide else (0.0, 0.0)
     for box in _tiles(*image.size):
         tile = image.crop(box)
-        plain.paste(_scaled(tile, low, high, inverted=stored.inverted) if wide else _to_rgb(tile, stored.bit_depth), box[:2])
+        plain.paste(_scaled(tile, low, high, stored) if wide else _opaque(tile, stored.bit_depth), box[:2])
     return plain
 
 
@@ -98,7 +110,7 @@ def _tiles(width: int, height: int) -> Iterator[tuple[int, int, int, int]]:
             yield left, top, min(left + TILE, width), min(top + TILE, height)
 
 
-def _to_rgb(tile: Image.Image, bit_depth: int) -> Image.Image:
+def _opaque(tile: Image.Image, bit_depth: int) -> Image.Image:
     """8-bit RGB of a tile in any 8-bit mode. The tile's own `info` may change."""
     if tile.mode in ("La", "RGBa"):
         tile = tile.convert("LA" if tile.mode == "La" else "RGBA")
@@ -119,11 +131,26 @@ def _transparent_level(value: int | tuple[int, ...], bit_depth: int) -> int | tu
     return value
 
 
-def _scaled(tile: Image.Image, low: float, high: float, *, inverted: bool) -> Image.Image:
+def _range(image: Image.Image, stored: _Stored) -> tuple[float, float]:
+    """The smallest and largest sample of a picture whose samples have no fixed scale."""
+    if image.mode.startswith("I;"):
+        return 0.0, float(stored.white)
+    if stored.unsigned:
+        ends = [(float(tile.min()), float(tile.max())) for tile in (_samples(image.crop(box), stored) for box in _tiles(*image.size))]
+        return min(low for low, _ in ends), max(high for _, high in ends)
+    return cast(tuple[float, float], image.getextrema())
+
+
+def _samples(tile: Image.Image, stored: _Stored) -> NDArray[np.generic]:
     values = np.asarray(tile)
-    level = values / np.float32(257) if tile.mode.startswith("I;") else to_level(values, low, high)
+    return values.view(np.uint32) if stored.unsigned and values.dtype == np.int32 else values
+
+
+def _scaled(tile: Image.Image, low: float, high: float, stored: _Stored) -> Image.Image:
+    values = _samples(tile, stored)
+    level = values.astype(np.float32) * np.float32(255 / stored.white) if tile.mode.startswith("I;") else to_level(values, low, high)
     gray = np.rint(level).clip(0, 255).astype(np.uint8)
-    if inverted and tile.mode.startswith("I;"):
+    if stored.inverted:
         gray = 255 - gray
     transparent = tile.info.get("transparency")
     if isinstance(transparent, int):

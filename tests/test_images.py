@@ -186,11 +186,11 @@ def test_what_is_no_whole_picture_is_refused_in_one_line(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("reader", [images.clean, images.size, images.blank])
-@pytest.mark.parametrize("side", [8_001, 9_500, 60_000])
+@pytest.mark.parametrize("side", [7_142, 9_500, 60_000])
 def test_a_picture_too_large_is_refused_before_it_is_decoded(reader: Callable[[bytes], object], side: int) -> None:
-    """60,000² pixels would take 10 GB; 8,001² and 9,500² lie below and above the size at which Pillow itself warns."""
+    """60,000² pixels would take 10 GB; 7,142² and 9,500² lie below and above the size at which Pillow itself warns."""
     data = bytearray(raw_png(1, 8, 2, b"\0\0\0"))
     data[16:24] = struct.pack(">II", side, side)
     data[29:33] = struct.pack(">I", zlib.crc32(bytes(data[12:29])))
-    with pytest.raises(DataError, match="64,000,000"):
+    with pytest.raises(DataError, match="51,000,000"):
         reader(bytes(data))
