@@ -202,11 +202,11 @@ def _content(content: Any, column: str, slots: list[Any]) -> str:
         raise DataError(f"{column!r} has a message of {type(content).__name__}, expected text or a list of parts", reason="question is not text")
     texts = []
     for part in parts:
-        kind = _kind(part)
+        kind = "text" if isinstance(part, str) else _kind(part)
         if kind == "text":
             text = part if isinstance(part, str) else str(part.get("text") or "")
             slots.extend([None] * text.count("<image>"))
-        elif kind in ("image", "image_url"):
+        elif kind in ("image", "image_url") and isinstance(part, Mapping):
             text = "<image>"
             slots.append(_picture_of(part))
         else:
@@ -215,10 +215,8 @@ def _content(content: Any, column: str, slots: list[Any]) -> str:
     return "".join(texts)
 
 
-def _kind(part: str | Mapping[str, Any]) -> str | None:
+def _kind(part: Mapping[str, Any]) -> Any:
     """The type of a message part, told by its fields when it does not say."""
-    if isinstance(part, str):
-        return "text"
     return part.get("type") or next((name for name in ("text", "image", "image_url") if part.get(name) is not None), None)
 
 

@@ -28,7 +28,7 @@ PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
 SAME = (("train", "training"), ("dev", "validation", "valid", "val"), ("test", "testing"))  # words for one split
 SPLIT_COLUMNS = ("split", "original_split")
 _PART = re.compile(r"(?P<name>.*)\[(?P<start>-?\d+%?)?:(?P<stop>-?\d+%?)?\]")
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB_ID = re.compile(r"(?P<repo>[\w-][\w.-]*/[\w-][\w.-]*)/?(?P<inside>(?:/[\w-][\w.-]*)*)")
 
 
 def open_rows(path: str | Path, split: str = "", *, revision: str = "", hub: str = "huggingface") -> RowSource:
@@ -161,10 +161,13 @@ def _find(text: str, revision: str, hub: str) -> tuple[Path, list[Path]]:
         if not files:
             raise UsageError(f"data.path: no file matches {text!r}{_beside(path)}")
         return _parent_of(path), files
-    if _HUB_ID.fullmatch(text) and not text.startswith("."):
+    on_hub = _HUB_ID.fullmatch(text)
+    if on_hub is not None and path.suffix.lower() not in ENDINGS and not Path(path.parts[0]).exists():
         from seegrad.data.hub import fetch
 
-        folder = fetch(text, tuple(f"**{ending}" for ending in (*ENDINGS, *PICTURES)), revision=revision, hub=hub)
+        inside = on_hub["inside"].strip("/")
+        patterns = tuple(f"{inside}/*{ending}" if inside else f"*{ending}" for ending in (*ENDINGS, *PICTURES))
+        folder = fetch(on_hub["repo"], patterns, revision=revision, hub=hub) / inside
         return folder, _in_folder(folder)
     raise UsageError(f"data.path: {text!r} does not exist{_beside(path)}; give a file, a glob, a folder or a hub id such as owner/name")
 
@@ -174,12 +177,8 @@ def _in_folder(folder: Path) -> list[Path]:
     files = []
     for path in sorted(folder.rglob("*")):
         inner = path.relative_to(folder)
-        if (
-            path.suffix.lower() in ENDINGS
-            and path.name not in NO_ROWS
-            and not any(part.startswith((".", "_")) for part in inner.parts)
-            and path.is_file()
-        ):
+        hidden = any(part.startswith((".", "_")) for part in inner.parts)
+        if path.suffix.lower() in ENDINGS and path.name not in NO_ROWS and not hidden and path.is_file():
             files.append(path)
     if files:
         return files
@@ -197,6 +196,7 @@ def _of_split(files: list[Path], root: Path, text: str, split: str, *, spelled: 
     for accepted in ({split.lower()}, _same(split)):
         found = [path for path in files if accepted & words[path]]
         if found:
+            _refuse_several_sets(found, root, text, split)
             return _together(_one_kind(found), root, f"{text} ({split})")
     known = sorted({word for path in files for word in words[path] if _same(word) != {word}})
     if known:
@@ -216,6 +216,20 @@ def _of_split(files: list[Path], root: Path, text: str, split: str, *, spelled: 
         f"{text} has no split {split!r}: no file name or `split` column says one, so all rows are 'train'{stems}; "
         "put the split's name into a file name, or take a part of train, for example: eval.split='train[-100:]' data.train_split='train[:-100]'"
     )
+
+
+def _refuse_several_sets(files: Sequence[Path], root: Path, text: str, split: str) -> None:
+    """Files of one split in folders whose names differ otherwise (`main/train.parquet`, `extra/train.parquet`) are different data sets."""
+    folders = {path: [part for part in path.relative_to(root).parent.parts if not _is_split(part)] for path in files}
+    if len({tuple(part.rstrip("0123456789") for part in parts) for parts in folders.values()}) > 1:
+        names = sorted({"/".join(parts) or "." for parts in folders.values()})
+        raise UsageError(
+            f"{text}: split {split!r} is in {len(names)} folders ({_listed(names)}); say which, for example: data.path={text}/{names[-1]}"
+        )
+
+
+def _is_split(name: str) -> bool:
+    return any(word in group for group in SAME for word in _words(Path(name)))
 
 
 def _together(files: Sequence[Path], root: Path, name: str) -> RowSource:

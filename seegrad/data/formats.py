@@ -137,7 +137,7 @@ class JsonLines(_Indexed):
 class JsonArray(JsonLines):
     """One JSON list of objects. Raises DataError when the list is not whole."""
 
-    _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{},]', re.DOTALL)
+    _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{},"]', re.DOTALL)
 
     def __init__(self, path: Path) -> None:
         _Indexed.__init__(self, path)
@@ -158,12 +158,14 @@ class JsonArray(JsonLines):
         """(start, end) of the elements of the outermost list, blanks around them left out."""
         depth, start, closed = 0, 0, 0
         for match in self._TOKEN.finditer(view):
-            token = match.group() if match.end() - match.start() == 1 else b'"'
-            if token in b"[{":
+            token = match.group() if match.end() - match.start() == 1 else b"text"
+            if token == b'"':  # opens a text that is never closed
+                break
+            if token in (b"[", b"{"):
                 depth += 1
                 if depth == 1:
                     start = match.end()
-            elif token in b"]}" or (token == b"," and depth == 1):
+            elif token in (b"]", b"}") or (token == b"," and depth == 1):
                 depth -= token != b","
                 if depth < 2 and (token == b"," or depth == 0):
                     first, last = _trimmed(view, start, match.start())
