@@ -25,7 +25,7 @@ from seegrad.errors import DataError
 
 CACHE_BYTES = 128 << 20  # of decoded row groups; the one that was used last stays whatever its size
 LARGE_GROUP = 64 << 20  # bytes of a row group, unpacked, from which it is mapped instead
-BATCH_BYTES = 8 << 20  # read at a time while a large row group is unpacked
+BATCH_BYTES = 2 << 20  # read at a time while a large row group is unpacked
 _FAULTS = (pyarrow.ArrowException, OSError)
 
 

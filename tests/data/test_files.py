@@ -459,32 +459,46 @@ def _bounded(tmp_path: Path, ending: str, count: int) -> None:
     assert peak < 60 * count + 1_000_000 < count * 1_000
 
 
+WRITE = """
+import sys
+import pyarrow, pyarrow.parquet
+path, count, blob = sys.argv[1], int(sys.argv[2]), bytes(range(250)) * 40
+table = pyarrow.table({"id": range(count), "image": [n.to_bytes(4, "big") + blob for n in range(count)]})
+pyarrow.parquet.write_table(table, path, row_group_size=count, use_dictionary=False, compression="none")
+"""
+READ = """
+import random, sys
+from pathlib import Path
+from seegrad.data.parquet import LARGE_GROUP, Parquet
+
+def private_bytes():  # memory of this process that no file stands behind
+    return next(int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon")) * 1024
+
+path, count, large = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]) or LARGE_GROUP
+before = private_bytes()
+source = Parquet(path, large_group=large)
+for index in random.Random(0).sample(range(count), 300):
+    row = source.row(index)
+    assert row["id"] == index and row["image"][:4] == index.to_bytes(4, "big")
+assert sum(source.column("id")) == count * (count - 1) // 2
+print(private_bytes() - before)
+"""
+
+
 @pytest.mark.parametrize("count", [20_000, pytest.param(100_000, marks=pytest.mark.soak)])
 def test_parquet_rows_are_not_held_in_memory(tmp_path: Path, count: int) -> None:
-    """One row group of any size, as pandas writes it: Arrow's own pool and the process's private memory stay far below the size of the rows."""
-    path = tmp_path / "rows.parquet"
-    blob = random.Random(0).randbytes(4_000)
-    schema = pyarrow.schema([("id", pyarrow.int64()), ("image", pyarrow.binary())])
-    with pyarrow.parquet.ParquetWriter(path, schema, use_dictionary=False, compression="none") as writer:
-        writer.write_table(
-            pyarrow.table([list(range(count)), [n.to_bytes(4, "big") + blob for n in range(count)]], schema=schema), row_group_size=count
-        )
-    before = _private_bytes()
-    source = open_rows(path)
-    for index in random.Random(0).sample(range(count), 500):
-        row = source.row(index)
-        assert row["id"] == index and row["image"][:4] == index.to_bytes(4, "big")
-    assert sum(source.column("id")) == count * (count - 1) // 2
-    assert _private_bytes() - before < 60_000_000 < count * 4_000
+    """One row group of any size, as pandas writes it. A reader that decodes it holds all of it."""
+    path = str(tmp_path / "rows.parquet")
+    subprocess.run([sys.executable, "-c", WRITE, path, str(count)], check=True, timeout=200)
+    grown = [
+        int(subprocess.run([sys.executable, "-c", READ, path, str(count), large], check=True, timeout=200, capture_output=True).stdout)
+        for large in ("0", str(1 << 40))
+    ]
+    assert grown[0] < 150_000_000 < count * 10_000 * 0.9 < grown[1]
 
 
 def _descriptors() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
-
-
-def _private_bytes() -> int:
-    """Memory of this process that no file stands behind."""
-    return next(int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon")) * 1024
 
 
 def test_positions_of_a_part() -> None:
