@@ -20,6 +20,11 @@ TABLE: dict[Kind, dict[str, str]] = {
         "choice": "seegrad.data.shapes:choice",
         "ground": "seegrad.data.shapes:ground",
         "table": "seegrad.data.table:table",
+        "geoqa": "seegrad.data.geoqa:geoqa",
+        "geo3k": "seegrad.data.geo3k:geo3k",
+        "geoqa-r1v": "seegrad.data.r1v:geoqa_r1v",
+        "clevr-count": "seegrad.data.r1v:clevr_count",
+        "gsm8k": "seegrad.data.gsm8k:gsm8k",
     },
     "reward": {
         "choice": "seegrad.rewards.choice:choice",
