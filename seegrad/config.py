@@ -145,7 +145,15 @@ class EvalConfig(Section):
     batch_size: int = Field(128, ge=1)
     max_tokens: int | None = Field(None, ge=1)  # None: as in rollout
     samples: int = Field(1, ge=1)  # answers to each item; more than one gives mean@k and pass@k
-    temperature: float = Field(0.0, ge=0)  # 0: greedy
+    temperature: float = Field(0.0, ge=0, validate_default=True)  # 0: greedy
+
+    @field_validator("temperature")
+    @classmethod
+    def _several_answers_differ(cls, temperature: float, info: ValidationInfo) -> float:
+        if temperature == 0 and info.data.get("samples", 1) > 1:
+            told = "eval.samples is over 1, and at temperature 0 all answers to an item are the same; set eval.temperature, e.g. to 0.7"
+            raise PydanticCustomError("same_answers", told)
+        return temperature
 
 
 class SaveConfig(Section):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from seegrad.compare import Comparison, LengthBin, Measure, Pair, slices
+from seegrad.compare import Comparison, LengthBin, Measure, Pair, pass_curve, slices
 from seegrad.evaluate import EvalItem, EvalResult
-from seegrad.statistics import Interval
+from seegrad.statistics import NOTHING, Interval
+from seegrad.summary import num_asked
 
 PERCENT = -1  # in place of a number of digits: the value is a share
 TREND_METRICS = (
@@ -55,9 +57,11 @@ def headline(comparison: Comparison, names: Names) -> str:
 
 def findings(main: Comparison, others: Mapping[str, Comparison]) -> list[str]:
     """The plain-language bullets under the headline; `others` are the other splits by name."""
+    went = "answers went from wrong to right" if main.once else "questions went from mostly wrong to mostly right"
     lines = [
-        f"{len(main.improved):,} answers went from wrong to right, {len(main.worsened):,} from right to wrong. "
-        f"Were both equally good, chance would make it at least so uneven with probability {p_value(main.accuracy.p)} (exact McNemar test).",
+        f"{len(main.improved):,} {went}, {len(main.worsened):,} from right to wrong. "
+        f"Were both equally good, chance would make it at least so uneven with probability {p_value(main.accuracy.p)} "
+        f"(exact {test_name(main)} test).",
         f"Readable answers: {change(main.format_rate)}." + _verdict(main.format_rate.difference, " It got worse.", ""),
     ]
     given = main.accuracy_given_parsable
@@ -66,6 +70,9 @@ def findings(main: Comparison, others: Mapping[str, Comparison]) -> list[str]:
     else:
         shared = f"On the {main.num_parsable_in_both:,} questions that both answer readably: {change(main.parsable_in_both)}."
         lines.append(f"Right among readable answers: {change(given)}. {shared if main.num_parsable_in_both else ''}{_seeing(main)}")
+    if main.decomposition is not None:
+        form, sight = (_interval(part, 100, 1, " points") for part in (main.decomposition.form, main.decomposition.sight))
+        lines.append(f"Of the difference, {form} comes from how many answers are readable (form), {sight} from how many of those are right (sight).")
     if "iou" in main.scores:
         iou = main.scores["iou"]
         lines.append(f"Mean overlap with the true box (IoU): {iou.a.estimate:.3f} → {iou.b.estimate:.3f}, {_interval(iou.difference, 1, 3)}.")
@@ -73,7 +80,7 @@ def findings(main: Comparison, others: Mapping[str, Comparison]) -> list[str]:
     tokens = f"{main.length.a.estimate:.1f} → {main.length.b.estimate:.1f} tokens"
     lines.append(f"Answers are {tokens} long; {percent(cut.a)} → {percent(cut.b)} of them are cut at the limit.")
     for split, other in others.items():
-        text = f"Right on {len(other.pairs):,} `{split}` questions: {change(other.accuracy)}."
+        text = f"Right on {len(other.pairs):,} {code(split)} questions: {change(other.accuracy)}."
         lines.append(text + _verdict(other.accuracy.difference, " It got worse there.", " The difference is within chance."))
     return lines
 
@@ -91,17 +98,24 @@ def numbers(comparison: Comparison, names: Names) -> str:
         *((f"mean score `{part}`", measure, 3) for part, measure in comparison.scores.items()),
     ]
     body = [[label, _cell(m.a, digits), _cell(m.b, digits), _difference(m, digits), p_value(m.p)] for label, m, digits in rows]
-    return table(["", names.short_a, names.short_b, "difference", "McNemar p"], body)
+    count = f"{len(comparison.pairs):,} items" + ("" if comparison.once else f", {_answers(comparison.a)} and {_answers(comparison.b)} answers")
+    return table([f"n = {count}", names.short_a, names.short_b, "difference", f"{test_name(comparison)} p"], body)
+
+
+def test_name(comparison: Comparison) -> str:
+    """Which paired test gives the p values: with one answer to each item it is McNemar's."""
+    return "McNemar" if comparison.once else "permutation"
 
 
 def flips(comparison: Comparison, names: Names) -> str:
-    """The 2 × 2 table of right and wrong answers."""
-    right_a = sum(pair.a.correct for pair in comparison.pairs)
+    """The 2 × 2 table of right and wrong answers; of several answers to a question the majority counts."""
+    right_a = sum(pair.right_a for pair in comparison.pairs)
     kept, lost, won = right_a - len(comparison.worsened), len(comparison.worsened), len(comparison.improved)
     wrong = len(comparison.pairs) - kept - lost - won
+    mostly = "" if comparison.once else "mostly "
     return table(
-        ["", f"{names.short_b} right", f"{names.short_b} wrong"],
-        [[f"{names.short_a} right", f"{kept:,}", f"{lost:,}"], [f"{names.short_a} wrong", f"{won:,}", f"{wrong:,}"]],
+        ["", f"{names.short_b} {mostly}right", f"{names.short_b} {mostly}wrong"],
+        [[f"{names.short_a} {mostly}right", f"{kept:,}", f"{lost:,}"], [f"{names.short_a} {mostly}wrong", f"{won:,}", f"{wrong:,}"]],
     )
 
 
@@ -118,9 +132,47 @@ def categories(comparison: Comparison, names: Names) -> str:
 
 
 def lengths(bins: Mapping[str, Sequence[LengthBin]]) -> str:
-    """Accuracy by answer length, one row per model and bin."""
-    body = [[name, f"{r.low}–{r.high}", f"{r.num_items:,}", _cell(r.accuracy, PERCENT)] for name, rows in bins.items() for r in rows]
-    return table(["", "answer length, tokens", "answers", "right"], body)
+    """Accuracy by answer length, one row per model and bin, and whether it rises and falls again."""
+    rows = [(name, row) for name, column in bins.items() for row in column]
+    body = [[name, f"{r.low}–{r.high}", f"{r.num_answers:,}", f"{r.num_truncated:,}", _cell(r.accuracy, PERCENT)] for name, r in rows]
+    return bullets([f"{name}: {arc(column)}" for name, column in bins.items()]) + "\n\n" + table(["", "tokens", "answers", "cut", "right"], body)
+
+
+def arc(bins: Sequence[LengthBin]) -> str:
+    """Whether accuracy rises with length and falls again: said where the intervals of a bin in the middle and of both ends are apart, and nothing
+    speaks against a single peak."""
+    if len(bins) < 3:
+        return "answers are too alike in length to compare."
+    first, *middle, last = bins
+    best = max(middle, key=lambda row: row.accuracy.estimate)
+    place = bins.index(best)
+    falls_before = any(one.accuracy.low > later.accuracy.high for n, one in enumerate(bins[:place]) for later in bins[n + 1 : place])
+    rises_after = any(one.accuracy.high < later.accuracy.low for n, one in enumerate(bins[place + 1 :]) for later in bins[place + n + 2 :])
+    peak = f"{percent(best.accuracy)} right at {best.low}–{best.high} tokens"
+    ends = f"{percent(first.accuracy)} for the shortest, {percent(last.accuracy)} for the longest"
+    if falls_before or rises_after:
+        return f"no inverted U is shown; it goes up and down more than once: {ends}."
+    if best.accuracy.low > max(first.accuracy.high, last.accuracy.high):
+        return f"an inverted U: {peak}, {ends}."
+    if first.accuracy.low > last.accuracy.high:
+        return f"no inverted U is shown; the longest answers are right less often: {ends}."
+    if last.accuracy.low > first.accuracy.high:
+        return f"no inverted U is shown; the longest answers are right more often: {ends}."
+    return f"no dependence on length is shown: {peak}, {ends}."
+
+
+def passes(comparison: Comparison, names: Names) -> str:
+    """pass@k and maj@k of both models, and how far the seeds lie apart where there are several."""
+    curves = [{k: (passed, voted) for k, passed, voted in pass_curve(result)} for result in (comparison.a, comparison.b)]
+    body = []
+    for k in sorted(set(curves[0]) | set(curves[1])):
+        both = [curve.get(k, (NOTHING, NOTHING)) for curve in curves]
+        body.append([f"{k}", *(_cell(passed, PERCENT) for passed, _ in both), *(_cell(voted, PERCENT) for _, voted in both)])
+    header = ["k", *(f"{name}, pass@k" for name in (names.short_a, names.short_b)), *(f"{name}, maj@k" for name in (names.short_a, names.short_b))]
+    spreads = [
+        f"{name}: {line}" for name, result in ((names.short_a, comparison.a), (names.short_b, comparison.b)) if (line := _spread(result.summary))
+    ]
+    return table(header, body) + (f"\n\nRight by seed:\n\n{bullets(spreads)}" if spreads else "")
 
 
 def trend(records: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -137,9 +189,10 @@ def trend(records: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def example(pair: Pair, names: Names) -> str:
     """One item in full: question, gold answer, both answers."""
-    blocks = [f"**{code(pair.a.id)}**, gold answer {code(pair.a.answer)}", fence(pair.a.question)]
-    for name, item in ((names.short_a, pair.a), (names.short_b, pair.b)):
-        blocks += [f"{name} ({_grade(item)}):", fence(item.text)]
+    blocks = [f"**{code(pair.id)}**, gold answer {code(pair.a.answer)}{_pictures(pair.b)}", fence(pair.a.question)]
+    for name, item, answers in ((names.short_a, pair.a, pair.answers_a), (names.short_b, pair.b, pair.answers_b)):
+        often = f", {sum(one.correct for one in answers)} of {len(answers)} answers right" if len(answers) > 1 else ""
+        blocks += [f"{name} ({_grade(item)}{often}):", fence(item.text)]
     return "\n\n".join(blocks)
 
 
@@ -149,14 +202,24 @@ def measured(comparison: Comparison, names: Names) -> list[str]:
     for name, result in ((names.short_a, comparison.a), (names.short_b, comparison.b)):
         speed = f"{len(result.items) / result.total_seconds:.1f} answers/s, " if result.total_seconds > 0 else ""
         params = ", ".join(f"{key} {result.params[key]}" for key in ("temperature", "max_tokens", "seed") if key in result.params)
+        if "seeds" in result.params:
+            params += f", seed {', '.join(map(str, result.params['seeds']))}"
+        params += f", {_answers(result)} answers to each item" if num_asked(result.items) > 1 else ""
         where = "".join(f"{part}, " for part in (result.dataset, result.split) if part)
         model = f"model {code(result.model)}, " if result.model else ""
         lines.append(f"{name}: {code(result.name)}, {model}step {result.version}, {where}{params}; {speed}{result.total_seconds:.1f} s")
+        reasons = Counter(item.reason or "no reason recorded" for item in result.items if item.error is not None)
+        if reasons:
+            listed = ", ".join(f"{count:,} {code(reason)}" for reason, count in reasons.most_common())
+            lines.append(f"{name}: {reasons.total():,} of {len(result.items):,} answers have no grade and count in no rate: {listed}")
     if comparison.num_left_out:
         lines.append(f"{comparison.num_left_out:,} items have no grade in one of the two and are left out of everything above.")
     if comparison.num_other_pictures:
         lines.append(f"{comparison.num_other_pictures:,} items were shown with different pictures to the two models.")
-    lines.append("Intervals are 95 %: Wilson for a rate, percentile bootstrap for a mean, and for a difference the bootstrap over paired items.")
+    several = "" if comparison.once else " for the effective number of answers (those to one question depend on each other)"
+    lines.append(
+        f"Intervals are 95 %: Wilson for a rate{several}, percentile bootstrap for a mean, and for a difference the bootstrap over paired items."
+    )
     return lines
 
 
@@ -239,6 +302,28 @@ def _cell(interval: Interval, digits: int) -> str:
 def _difference(measure: Measure, digits: int) -> str:
     text = points(measure) if digits == PERCENT else _interval(measure.difference, 1, digits)
     return text.replace(" points", "").replace("95 % interval ", "")
+
+
+def _answers(result: EvalResult) -> str:
+    return f"{num_asked(result.items):,}"
+
+
+def _pictures(item: EvalItem) -> str:
+    return f", {len(item.images)} pictures" if len(item.images) > 1 else "" if item.images else ", no picture"
+
+
+def _spread(summary: Mapping[str, Any]) -> str:
+    """Accuracy of each seed, with their standard deviation; empty with one seed."""
+    spread = summary["between_seeds"]
+    if spread is None:
+        return ""
+    each = ", ".join(f"{100 * rate['estimate']:.1f} % (seed {seed})" for seed, rate in summary["by_seed"].items())
+    return f"{each}; standard deviation between seeds {100 * spread['standard_deviation']:.1f} points"
+
+
+def bullets(lines: Sequence[str]) -> str:
+    """A Markdown list."""
+    return "\n".join(f"- {line}" for line in lines)
 
 
 def _grade(item: EvalItem) -> str:

@@ -8,17 +8,18 @@ A, B ─▶ evaluations on the same items, paired ─┐
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from seegrad import figures, page
-from seegrad.compare import Comparison, Pair, compare, length_bins, same_items
+from seegrad.compare import Comparison, Pair, compare, length_bins, pass_curve, same_items
 from seegrad.errors import UsageError
 from seegrad.evaluate import EvalItem, EvalResult, write_file
 from seegrad.page import Names
 from seegrad.rundir import RunDir
+from seegrad.summary import num_asked
 
 NUM_IMPROVED, NUM_WORSENED = 6, 3  # examples in the strip
 MAIN_SPLIT = "test"
@@ -54,11 +55,12 @@ def report(a: Path, b: Path | None = None, out: Path | None = None) -> Path:
         _summary(main, others),
         _rates(main, names, out),
         _flips(main, names, images, out),
+        _several_answers(comparisons, out),
         _splits(comparisons, names, out),
         _lengths(main, names, out),
         _categories(main, names),
         _training(runs, source_b, out),
-        "## How this was measured\n\n" + _bullets(page.measured(main, names)),
+        "## How this was measured\n\n" + page.bullets(page.measured(main, names)),
     ]
     target = out / "report.md"
     write_file(target, ("\n\n".join(section for section in sections if section) + "\n").encode())
@@ -81,16 +83,19 @@ def read_source(path: Path) -> Source:
 
 
 def _pair_within(source: Source) -> list[Comparison]:
-    """Base against newest, for every list of items that one folder holds for both."""
-    found = []
-    for group in _groups(source.evals):
-        base, newest = min(group, key=_version), max(group, key=_version)
-        if base.version == 0 and newest.version > 0:
-            found.append(compare(base, newest))
+    """Base against newest, for every list of items that one folder holds for both; asked in the same way where both were."""
+    found = [pair for group in _groups(source.evals, _how) if (pair := _base_and_newest(group)) is not None]
+    paired = {_ids(comparison.a) for comparison in found}
+    found += [pair for group in _groups(source.evals) if _ids(group[0]) not in paired and (pair := _base_and_newest(group)) is not None]
     if not found:
-        names = ", ".join(f"{result.name} (step {result.version}, {len(result.items)} items)" for result in source.evals)
+        names = ", ".join(f"{result.name} (step {result.version}, {len(_ids(result))} items)" for result in source.evals)
         raise UsageError(f"{source.path} holds no base and trained evaluation of the same items ({names}); {_missing(source)}")
     return sorted(found, key=_importance)
+
+
+def _base_and_newest(group: Sequence[EvalResult]) -> Comparison | None:
+    base, newest = min(group, key=_version), max(group, key=_version)
+    return compare(base, newest) if base.version == 0 and newest.version > 0 else None
 
 
 def _missing(source: Source) -> str:
@@ -101,56 +106,77 @@ def _missing(source: Source) -> str:
     path = source.run.path
     if not trained:
         return f"evaluate the trained model on them: seegrad eval {path}"
-    split, number = trained[0].split, len(trained[0].items)
+    split, number, answers, params = trained[0].split, len(_ids(trained[0])), num_asked(trained[0].items), trained[0].params
     words = f"seegrad eval {source.run.config().model.base} --recipe {path / 'config.toml'} --split {split} --num-items {number}"
+    if params.get("temperature"):
+        seeds = len(params.get("seeds", [0]))
+        words += f" --samples {answers // seeds} --temperature {params['temperature']}{f' --seeds {seeds}' if seeds > 1 else ''}"
     return f"evaluate the base too: {words} --out {path / 'eval' / f'base-{split}.json'}"
 
 
 def _pair_across(source_a: Source, source_b: Source) -> list[Comparison]:
-    """Newest of A against newest of B, for every list of items that both hold."""
-    newest_a = [max(group, key=_version) for group in _groups(source_a.evals)]
-    newest_b = [max(group, key=_version) for group in _groups(source_b.evals)]
-    found = [compare(a, b) for a in newest_a for b in newest_b if same_items(a, b)]
+    """Newest of A against newest of B, for every list of items that both hold; asked in the same way where both were."""
+    newest_a = [max(group, key=_version) for group in _groups(source_a.evals, _how)]
+    newest_b = [max(group, key=_version) for group in _groups(source_b.evals, _how)]
+    same = [(a, b) for a in newest_a for b in newest_b if same_items(a, b)]
+    alike = [(a, b) for a, b in same if _how(a) == _how(b)]
+    paired = {_ids(a) for a, _ in alike}
+    found = [compare(a, b) for a, b in (*alike, *((a, b) for a, b in same if _ids(a) not in paired))]
     if not found:
         compare(min(newest_a, key=_rank), min(newest_b, key=_rank))  # says what differs
     return sorted(found, key=_importance)
 
 
-def _groups(evals: Sequence[EvalResult]) -> list[list[EvalResult]]:
-    groups: dict[frozenset[str], list[EvalResult]] = {}
+def _groups(evals: Sequence[EvalResult], how: Callable[[EvalResult], object] = lambda _: None) -> list[list[EvalResult]]:
+    """Evaluations of the same items (asked in the same way)."""
+    groups: dict[object, list[EvalResult]] = {}
     for result in evals:
-        groups.setdefault(frozenset(item.id for item in result.items), []).append(result)
+        groups.setdefault((_ids(result), how(result)), []).append(result)
     return list(groups.values())
+
+
+def _ids(result: EvalResult) -> frozenset[str]:
+    return frozenset(item.id for item in result.items)
+
+
+def _how(result: EvalResult) -> tuple[float, int]:
+    """How the items were asked: temperature and answers to each."""
+    return float(result.params.get("temperature", 0.0)), num_asked(result.items)
 
 
 def _version(result: EvalResult) -> tuple[int, str]:
     return result.version, result.name
 
 
-def _rank(result: EvalResult) -> tuple[bool, int, str]:
-    return result.split != MAIN_SPLIT, -len(result.items), result.name
+def _rank(result: EvalResult) -> tuple[bool, tuple[float, int], int, str]:
+    return result.split != MAIN_SPLIT, _how(result), -len(_ids(result)), result.name
 
 
-def _importance(comparison: Comparison) -> tuple[bool, int, str]:
+def _importance(comparison: Comparison) -> tuple[bool, tuple[float, int], int, str]:
     return _rank(comparison.a)
 
 
 def _summary(main: Comparison, others: Sequence[Comparison]) -> str:
     names = page.name_models(main.a, main.b)
-    return f"**{page.headline(main, names)}**\n\n" + _bullets(page.findings(main, {_split(other): other for other in others}))
+    return f"**{page.headline(main, names)}**\n\n" + page.bullets(page.findings(main, {_label(other): other for other in others}))
 
 
 def _rates(main: Comparison, names: Names, out: Path) -> str:
     write_file(out / "rates.png", figures.rates(main, names.short_a, names.short_b))
-    return f"## The numbers\n\n{page.numbers(main, names)}\n\n![accuracy and readable answers of both models](rates.png)"
+    blocks = ["## The numbers", page.numbers(main, names), "![accuracy and readable answers of both models](rates.png)"]
+    picture = figures.decomposition(main, names.short_a, names.short_b)
+    if picture is not None:
+        write_file(out / "form-and-sight.png", picture)
+        blocks.append("![how much of the difference is form, how much is sight](form-and-sight.png)")
+    return "\n\n".join(blocks)
 
 
 def _flips(main: Comparison, names: Names, images: Sequence[Path], out: Path) -> str:
     improved, worsened = _form_and_sight(main.improved, NUM_IMPROVED), _spread(main.worsened, NUM_WORSENED)
     blocks = ["## What changed", page.flips(main, names)]
-    shown = [*((pair, f"now right: {pair.a.id}") for pair in improved), *((pair, f"now wrong: {pair.a.id}") for pair in worsened)]
-    pictures = {pair.a.id: path for pair, _ in shown if (path := _picture(pair.b, images)) is not None}
-    strip = [_shown(pair, title, names, pictures[pair.a.id].read_bytes()) for pair, title in shown if pair.a.id in pictures]
+    shown = [*((pair, f"now right: {pair.id}") for pair in improved), *((pair, f"now wrong: {pair.id}") for pair in worsened)]
+    pictures = {pair.id: found for pair, _ in shown if (found := _pictures(pair.b, images))}
+    strip = [_shown(pair, title, names, pictures[pair.id]) for pair, title in shown if pair.id in pictures]
     if strip:
         write_file(out / "examples.png", figures.strip(strip))
         blocks.append("![pictures with the answers of both models](examples.png)")
@@ -163,12 +189,14 @@ def _flips(main: Comparison, names: Names, images: Sequence[Path], out: Path) ->
     return "\n\n".join(blocks)
 
 
-def _shown(pair: Pair, title: str, names: Names, image: bytes) -> figures.Shown:
+def _shown(pair: Pair, title: str, names: Names, images: tuple[bytes, ...]) -> figures.Shown:
     question = pair.a.question.strip().partition("\n")[0]
     asked = question if question.isascii() else f"asked for: {pair.a.tags['kind']}" if "kind" in pair.a.tags else "question: see the page"
-    lines = [asked, f"gold: {pair.a.answer}", *(f"{name}: {_said(item)}" for name, item in ((names.short_a, pair.a), (names.short_b, pair.b)))]
+    said = ((names.short_a, pair.a, pair.share_a), (names.short_b, pair.b, pair.share_b))
+    often = "" if len(pair.answers_a) == len(pair.answers_b) == 1 else " {:.0%} right"
+    lines = [asked, f"gold: {pair.a.answer}", *(f"{name}: {_said(item)}{often.format(share)}" for name, item, share in said)]
     colored = ((figures.COLOR_GOLD, _box(pair.a.answer)), (figures.COLOR_A, _box(pair.a.parsed)), (figures.COLOR_B, _box(pair.b.parsed)))
-    return figures.Shown(image, title, tuple(lines), tuple((color, box) for color, box in colored if box is not None))
+    return figures.Shown(images, title, tuple(lines), tuple((color, box) for color, box in colored if box is not None))
 
 
 def _said(item: EvalItem) -> str:
@@ -184,8 +212,10 @@ def _box(text: str | None) -> tuple[float, float, float, float] | None:
     return (x1, y1, x2, y2) if x1 <= x2 and y1 <= y2 else None
 
 
-def _picture(item: EvalItem, folders: Sequence[Path]) -> Path | None:
-    return next((path for folder in folders for digest in item.images[:1] if (path := folder / f"{digest}.png").is_file()), None)
+def _pictures(item: EvalItem, folders: Sequence[Path]) -> tuple[bytes, ...]:
+    """The item's pictures in order, those that are found."""
+    paths = (next((path for folder in folders if (path := folder / f"{digest}.png").is_file()), None) for digest in item.images)
+    return tuple(path.read_bytes() for path in paths if path is not None)
 
 
 def _form_and_sight(pairs: Sequence[Pair], count: int) -> list[Pair]:
@@ -204,14 +234,29 @@ def _spread(pairs: Sequence[Pair], count: int) -> list[Pair]:
 def _splits(comparisons: Sequence[Comparison], names: Names, out: Path) -> str:
     if len(comparisons) < 2:
         return ""
-    accuracies = {_split(comparison): (comparison.accuracy.a, comparison.accuracy.b) for comparison in comparisons}
+    accuracies = {_label(comparison): (comparison.accuracy.a, comparison.accuracy.b) for comparison in comparisons}
     write_file(out / "splits.png", figures.splits(accuracies, names.short_a, names.short_b))
-    tables = [f"On `{_split(other)}`:\n\n{page.numbers(other, names)}" for other in comparisons[1:]]
-    return "\n\n".join(["## Beyond the test split", "![accuracy on each split](splits.png)", *tables])
+    tables = [f"On {page.code(_label(other))}:\n\n{page.numbers(other, names)}" for other in comparisons[1:]]
+    return "\n\n".join([f"## Beyond {page.code(_label(comparisons[0]))}", "![accuracy on each split](splits.png)", *tables])
 
 
-def _split(comparison: Comparison) -> str:
-    return comparison.a.split or comparison.a.name
+def _label(comparison: Comparison) -> str:
+    """The split, and how it was asked where that was not once and greedily: `test, 8 answers at 0.7`."""
+    split, asked = comparison.a.split or comparison.a.name, [_how(result) for result in (comparison.a, comparison.b)]
+    ways = [f"{number} answer{'s' if number > 1 else ''} at {temperature:g}" for temperature, number in asked]
+    return split if set(asked) == {(0.0, 1)} else ", ".join([split, *dict.fromkeys(ways)])
+
+
+def _several_answers(comparisons: Sequence[Comparison], out: Path) -> str:
+    """pass@k of the first comparison in which a model answered more than once."""
+    comparison = next((one for one in comparisons if not one.once), None)
+    if comparison is None:
+        return ""
+    names = page.name_models(comparison.a, comparison.b)
+    curves = {names.short_a: pass_curve(comparison.a), names.short_b: pass_curve(comparison.b)}
+    write_file(out / "passes.png", figures.passes(curves))
+    title = f"## Several answers to a question: {page.code(_label(comparison))}"
+    return f"{title}\n\n![pass@k and maj@k against the number of answers](passes.png)\n\n{page.passes(comparison, names)}"
 
 
 def _lengths(main: Comparison, names: Names, out: Path) -> str:
@@ -234,17 +279,13 @@ def _training(runs: Mapping[str, RunDir], source: Source, out: Path) -> str:
     write_file(out / "learning.png", picture)
     blocks = ["## While training", "![learning curves](learning.png)"]
     for path, lines in records.items():
-        blocks.append(f"`{Path(path).name}`: {len(lines):,} steps. First tenth → last tenth:\n\n{_bullets(page.trend(lines))}")
+        blocks.append(f"`{Path(path).name}`: {len(lines):,} steps. First tenth → last tenth:\n\n{page.bullets(page.trend(lines))}")
     return "\n\n".join(blocks)
 
 
 def _greedy_curve(source: Source) -> list[tuple[int, float]]:
     """Greedy accuracy (0 to 1) by step, from the list of items that was evaluated at the most steps; empty with fewer than three."""
-    groups = [{result.version: result for result in group if result.graded} for group in _groups(source.evals)]
+    groups = [{result.version: result for result in group if result.graded} for group in _groups(source.evals, _how)]
     longest = max(groups, key=len)
     points = [(step, [item.correct for item in result.graded]) for step, result in sorted(longest.items())]
     return [(step, sum(hits) / len(hits)) for step, hits in points] if len(points) > 2 else []
-
-
-def _bullets(lines: Sequence[str]) -> str:
-    return "\n".join(f"- {line}" for line in lines)

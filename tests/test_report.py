@@ -207,8 +207,8 @@ def test_refusals_name_what_to_do(run: Path, tmp_path: Path) -> None:
 def test_boxes_are_drawn_where_the_answers_are(tmp_path: Path) -> None:
     picture = io.BytesIO()
     Image.new("RGB", (40, 40), "white").save(picture, "PNG")
-    plain = figures.strip([figures.Shown(picture.getvalue(), "t", ("l",))])
-    boxed = figures.strip([figures.Shown(picture.getvalue(), "t", ("l",), ((figures.COLOR_GOLD, (10, 10, 29, 29)),))])
+    plain = figures.strip([figures.Shown((picture.getvalue(),), "t", ("l",))])
+    boxed = figures.strip([figures.Shown((picture.getvalue(),), "t", ("l",), ((figures.COLOR_GOLD, (10, 10, 29, 29)),))])
     gold = tuple(int(figures.COLOR_GOLD[i : i + 2], 16) for i in (1, 3, 5))
 
     def count(data: bytes) -> int:
