@@ -14,9 +14,9 @@ from seegrad.errors import DataError, SeegradError, UsageError
 from seegrad.types import Example
 
 _TEXTS = ("id", "question", "answer")
-_OF_TABLES = ("prompt_key", "answer_key", "image_keys", "choices_key", "id_key", "template")  # settings that only `table` reads
-_OF_FILES = (*_OF_TABLES, "path", "revision", "max_pixels")  # settings that a drawn data set does not read
 _DRAWN = ("count", "choice", "ground")
+_COLUMNS = ("prompt_key", "answer_key", "image_keys", "choices_key", "id_key")
+_UNREAD_WHEN_DRAWN = ("path", "revision", *_COLUMNS, "template", "max_pixels")
 
 
 def load_rows(split: str, data: DataConfig) -> Sequence[Example]:
@@ -70,11 +70,14 @@ class Rows(Sequence[Example]):
 
 
 def _refuse_unread(data: DataConfig) -> None:
-    """Raises UsageError for a setting that would be ignored."""
-    unread = () if data.name == "table" else _OF_FILES if data.name in _DRAWN else _OF_TABLES
-    given = [name for name in unread if getattr(data, name)]
+    """Raises UsageError for a setting that a drawn data set would ignore."""
+    given = [name for name in _UNREAD_WHEN_DRAWN if getattr(data, name)] if data.name in _DRAWN else []
     if given:
-        raise UsageError(f"data.{given[0]} is not read by the data set {data.name!r}; leave it out, or read rows of your own with data.name=table")
+        nothing = {int: "0", tuple: "[]"}.get(type(getattr(data, given[0])), "")
+        raise UsageError(
+            f"data.{given[0]}={getattr(data, given[0])!r} is not read by the drawn data set {data.name!r}; empty it with data.{given[0]}={nothing}, "
+            "or read rows of your own with data.name=table"
+        )
 
 
 def _attempt(call: Callable[[], Any], where: str) -> Any:

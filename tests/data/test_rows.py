@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from seegrad import images
 from seegrad.config import DataConfig
 from seegrad.data.rows import load_rows
 from seegrad.data.shapes import Shapes
-from seegrad.errors import DataError
+from seegrad.errors import DataError, UsageError
 from seegrad.types import Example
 
 HEAD = """\
@@ -34,6 +35,7 @@ def row(**changes):
 
 def rows(tmp_path: Path, body: str, **data: object) -> Sequence[Example]:
     path = tmp_path / "mine.py"
+    tmp_path.mkdir(exist_ok=True)
     path.write_text(f"{HEAD}def rows(split, data):\n    {body}\n")
     return load_rows("train", DataConfig.model_validate({"name": f"{path}:rows", **data}))
 
@@ -100,3 +102,34 @@ def test_blank_images_holds_for_every_data_set(tmp_path: Path) -> None:
 
 def test_the_packages_own_data_sets_are_handed_on_as_they_are() -> None:
     assert isinstance(load_rows("dev", DataConfig(name="count")), Shapes)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "nothing"),
+    [("path", "x.csv", "data.path=,"), ("max_pixels", 9, "data.max_pixels=0,"), ("image_keys", ["a"], "data.image_keys=[],")],
+)
+def test_a_setting_that_a_drawn_data_set_does_not_read_is_refused(setting: str, value: object, nothing: str) -> None:
+    with pytest.raises(UsageError, match=f"data.{setting}=.* is not read by the drawn data set 'count'; empty it with {re.escape(nothing)}"):
+        load_rows("dev", DataConfig.model_validate({"name": "count", setting: value}))
+
+
+def test_pictures_of_a_function_are_shrunk_and_padded_like_those_of_a_table(tmp_path: Path) -> None:
+    found = rows(tmp_path, "return [row(images=(picture(),))]", max_pixels=12)
+    assert images.size(found[0].images[0]) == (3, 3)
+    thin = "buffer = io.BytesIO(); Image.new('RGB', (1, 900)).save(buffer, 'PNG'); return [row(images=(buffer.getvalue(),))]"
+    assert images.size(rows(tmp_path / "b", thin)[0].images[0]) == (5, 900)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("return [None]", "not an example"),
+        ("return [row(question='<image> <image>')]", "wrong number of <image> marks"),
+        ("return [row(images=(b'',))]", "picture empty"),
+        ("return type('L', (), {'__len__': lambda s: 1, '__getitem__': lambda s, i: {}['x']})()", "raised KeyError"),
+    ],
+)
+def test_bad_rows_of_a_function_have_a_reason(tmp_path: Path, body: str, reason: str) -> None:
+    with pytest.raises(DataError) as error:
+        rows(tmp_path, body)[0]
+    assert error.value.reason == reason
