@@ -32,6 +32,8 @@ TABLE: dict[Kind, dict[str, str]] = {
         "description": "seegrad.rewards.counting:description",
         "format": "seegrad.rewards.format:format",
         "iou": "seegrad.rewards.grounding:iou",
+        "length": "seegrad.rewards.length:length",
+        "repetition": "seegrad.rewards.length:repetition",
     },
     "advantage": {
         "batch_std": "seegrad.advantages:batch_std",

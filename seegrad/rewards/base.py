@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from seegrad.errors import UsageError, nearest
 from seegrad.rewards.asynchronous import LoopThread
-from seegrad.rewards.calling import Part, Verdict, load_part
-from seegrad.rewards.isolated import Job, Pool, can_hang
+from seegrad.rewards.calling import Job, Part, Verdict, load_part
+from seegrad.rewards.isolated import Pool, can_hang
 from seegrad.types import Answer, Example
 
 

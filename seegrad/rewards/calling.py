@@ -13,8 +13,8 @@ import inspect
 import math
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, SupportsFloat, cast
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, SupportsFloat
 
 import numpy as np
 
@@ -126,6 +126,28 @@ class Part:
         return f"reward {self.name!r} returned {_shown(returned, repr, 80)}{more}, expected {expected} ({file}:{line}, sample {example.id!r})"
 
 
+@dataclass(slots=True)
+class Job:
+    """All answers of one group for one part. `calls` are what each call gets; `results` are filled in, one list of verdicts a call."""
+
+    part: Part
+    example: Example
+    answers: Sequence[Answer]
+    calls: list[Sequence[Answer]] = field(init=False)
+    results: list[list[Verdict]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.calls = list(self.part.split(self.answers))
+        self.results = [[] for _ in self.calls]
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """One for each answer, in their order."""
+        found = [verdict for result in self.results for verdict in result]
+        assert len(found) == len(self.answers), (self.part.name, len(found), len(self.answers))
+        return found
+
+
 def load_part(name: str, settings: Mapping[str, Any]) -> Part:
     """The part of that name or address. Raises UsageError for what is no reward function, for settings that it does not take, and for a parameter
     without a value.
@@ -201,7 +223,7 @@ def _is_async(function: Callable[..., Any]) -> bool:
 def _without_partial(function: Callable[..., Any]) -> Callable[..., Any]:
     while isinstance(function, functools.partial):
         function = function.func
-    return cast(Callable[..., Any], function)
+    return function
 
 
 def _as_number(returned: Any) -> float | None:
