@@ -195,6 +195,7 @@ def _of_split(files: list[Path], root: Path, text: str, split: str, *, spelled: 
     words = {path: _words(path.relative_to(root)) for path in files}
     for accepted in ({split.lower()}, _same(split)):
         found = [path for path in files if accepted & words[path]]
+        found = [path for path in found if path.stem.lower() in accepted] or found  # test.parquet beside test-full.parquet
         if found:
             _refuse_several_sets(found, root, text, split)
             return _together(_one_kind(found), root, f"{text} ({split})")
