@@ -43,8 +43,14 @@ class Prepared:
     num_rows: int
     bad: Mapping[str, int]
 
+    @property
+    def num_good(self) -> int:
+        return self.num_rows - sum(self.bad.values())
 
-def prepare(data: DataConfig, out: Path, splits: Sequence[str] = (), progress: Callable[[int, int], None] | None = None) -> Iterator[Prepared]:
+
+def prepare(
+    data: DataConfig, out: Path, splits: Sequence[str] = (), progress: Callable[[], Callable[[int, int], None]] | None = None
+) -> Iterator[Prepared]:
     """Write the splits of `data.name` (all that the catalog names) to `out`, one after the other; a file appears when it is whole.
 
     Raises UsageError for a set that has no name here, DataError for rows that no table can hold.
@@ -54,16 +60,18 @@ def prepare(data: DataConfig, out: Path, splits: Sequence[str] = (), progress: C
     out.mkdir(parents=True, exist_ok=True)
     for split in splits or CATALOG[data.name].splits:
         path = out / f"{split}.parquet"
-        bad = write_parquet(ROWS[data.name](split, data), path)
+        source = ROWS[data.name](split, data)
+        bad = write_parquet(source, path)
+        told = progress() if progress is not None else None
         examples = load_rows(split, data.model_copy(update={"path": str(out), "revision": ""}))
         for index in range(len(examples)):
             try:
                 examples[index]
             except DataError as error:
                 bad[error.reason] += 1
-            if progress is not None:
-                progress(index + 1, len(examples))
-        yield Prepared(split, path, len(examples), dict(bad.most_common()))
+            if told is not None:
+                told(index + 1, len(examples))
+        yield Prepared(split, path, len(source), dict(bad.most_common()))
 
 
 def write_parquet(source: RowSource, path: Path) -> Counter[str]:
