@@ -75,9 +75,10 @@ def start(launch: Launch, *, show_samples: bool = False, save: bool = True) -> i
 
     Returns the exit code: 0 when all steps are done, 130 when a signal ended the run after a whole step.
     """
-    from seegrad.data.skipping import skipped_rows
+    from seegrad.data.skipping import about_rows, skipped_rows
     from seegrad.progress import make_reporter
     from seegrad.rundir import RunWriter, new_path
+    from seegrad.track.tracking import Tracking, check
     from seegrad.train import Pipeline, train
 
     config, parts = launch.config, Parts(launch.config)
@@ -88,8 +89,11 @@ def start(launch: Launch, *, show_samples: bool = False, save: bool = True) -> i
         return 0
     if ":" not in config.algorithm.loss and config.algorithm.loss not in registry.names("loss"):
         registry.load("loss", config.algorithm.loss)  # raises; a loss that exists is loaded by the backend, because it may need torch
+    check(config.track)
     examples = parts.examples(config.data.train_split, train=True)
     held_out = parts.examples(config.eval.split) if config.eval.every else ()
+    if about := about_rows(examples):
+        print(about)
     renderer, rewards, advantage = parts.renderer, parts.rewards, parts.advantage
     run: RunWriter | None = None
     try:
@@ -99,7 +103,10 @@ def start(launch: Launch, *, show_samples: bool = False, save: bool = True) -> i
         if save and run is None:
             run = RunWriter.create(launch.path or new_path(config.name), config)
         pipeline = Pipeline(policy, renderer, rewards, advantage, examples, held_out, exact=parts.exact)
-        outcome = train(pipeline, config, run, make_reporter(), show_samples=show_samples)
+        reporter = make_reporter()
+        with Tracking(config, run, reporter) as tracking:
+            outcome = train(pipeline, config, run, reporter, show_samples=show_samples, tracking=tracking)
+            tracking.state = outcome.state
     finally:
         if run is not None:
             run.close()

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import overload
 
+from seegrad.data.table import Table
 from seegrad.errors import DataError
 from seegrad.types import Example
 
@@ -119,3 +120,10 @@ def skipped_rows(rows: Sequence[Example]) -> str:
     if not isinstance(rows, Skipping) or not rows.tally:
         return ""
     return f"{rows.tally.total()} of {len(rows)} rows were bad and replaced ({rows.summary()}); data.bad_rows=stop ends a run at the first one"
+
+
+def about_rows(rows: Sequence[Example]) -> str:
+    """How a table is read, in one line, so that a wrongly guessed column is seen before it costs anything; empty for other rows."""
+    while isinstance(rows, Skipping | Fitting):
+        rows = rows.rows
+    return rows.about if isinstance(rows, Table) else ""

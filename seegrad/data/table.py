@@ -60,13 +60,13 @@ T = TypeVar("T")
 
 
 class Table(Sequence[Example]):
-    """Examples made of the rows of `source` by `make(row, number of the row)`; `where` names the data set in errors.
+    """Examples made of the rows of `source` by `make(row, number of the row)`; `where` names the data set in errors, `about` says how it is read.
 
     `make` raises DataError for a row that it cannot use. A slice is a view.
     """
 
-    def __init__(self, source: RowSource, make: Make, *, where: str, data: DataConfig, positions: range | None = None) -> None:
-        self.source, self.where = source, where
+    def __init__(self, source: RowSource, make: Make, *, where: str, data: DataConfig, positions: range | None = None, about: str = "") -> None:
+        self.source, self.where, self.about = source, where, about
         self._make, self._data = make, data
         self._positions = range(len(source)) if positions is None else positions
 
@@ -79,7 +79,7 @@ class Table(Sequence[Example]):
     def __getitem__(self, index: slice) -> Table: ...
     def __getitem__(self, index: int | slice) -> Example | Table:
         if isinstance(index, slice):
-            return Table(self.source, self._make, where=self.where, data=self._data, positions=self._positions[index])
+            return Table(self.source, self._make, where=self.where, data=self._data, positions=self._positions[index], about=self.about)
         with self._named(index) as position:
             raw = self._raw(position)
             pictures = tuple(self._each(raw, position, prepared))
@@ -146,7 +146,11 @@ def table(split: str, data: DataConfig) -> Table:
     if data.template and "{prompt}" not in data.template:
         raise UsageError(f"data.template {data.template!r} has no {{prompt}}; write it where the question is to stand")
     ids = Ids(source, columns.id)
-    return Table(source, lambda row, position: _raw(row, position, columns, ids, data.template), where=f"{data.path} ({split})", data=data)
+
+    def make(row: Mapping[str, Any], position: int) -> Raw:
+        return _raw(row, position, columns, ids, data.template)
+
+    return Table(source, make, where=f"{data.path} ({split})", data=data, about=f"{data.path} ({split}): {len(source)} rows; columns: {columns}")
 
 
 def _raw(row: Mapping[str, Any], position: int, columns: Columns, ids: Ids, template: str) -> Raw:
