@@ -196,7 +196,7 @@ def describe(summary: Mapping[str, Any]) -> list[str]:
         each = ", ".join(f"{rate['estimate']:.1%}" for rate in summary["by_seed"].values())
         rows.append(("accuracy by seed", f"{each}; standard deviation {100 * spread['standard_deviation']:.1f} points"))
     for tag, column in summary["by_category"].items():
-        rows += [(f"{tag} {value}", _shown(rates["accuracy"], percent=True)) for value, rates in column.items()]
+        rows += [(f"{'gold' if tag == 'answer' else tag} = {value}", _shown(rates["accuracy"], percent=True)) for value, rates in column.items()]
     if summary["errors"]:
         reasons = ", ".join(f"{count} {reason}" for reason, count in summary["errors"].items())
         rows.append(("without a grade", f"{summary['num_errors']} of {summary['num_answers']}, left out of every rate: {reasons}"))

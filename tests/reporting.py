@@ -48,6 +48,24 @@ class RuleSampler:
         return Completion(tuple(range(len(text))), np.zeros(len(text), np.float32), "length" if len(text) == limit else "stop", text)
 
 
+class ChanceSampler(RuleSampler):
+    """Answers prompt n with `say(n, draw)`; `draw` in [0, 1) follows from the prompt's seed and the number of the sample alone."""
+
+    def __init__(self, say: Callable[[int, float], str], version: int = 0) -> None:
+        super().__init__(lambda n: say(n, 0.0), version)
+        self._say = say
+
+    def sample(
+        self, prompts_P: Sequence[ModelInput], params: SamplingParams, num_samples: int = 1, *, seeds_P: Sequence[int] | None = None
+    ) -> list[list[Completion]]:
+        asked, seeds = [prompt.token_ids(0)[0] for prompt in prompts_P], list(seeds_P or [])
+        self.calls.append((asked, params, seeds))
+        drawn = [np.random.default_rng((seed, g)).random() for seed in seeds for g in range(num_samples)]
+        texts = [self._say(n, drawn[p * num_samples + g]) for p, n in enumerate(asked) for g in range(num_samples)]
+        done = [Completion(tuple(range(len(text))), np.zeros(len(text), np.float32), "stop", text) for text in texts]
+        return [done[p * num_samples : (p + 1) * num_samples] for p in range(len(asked))]
+
+
 def number(example: Example) -> int:
     return int(example.id.rpartition("-")[2])
 
@@ -71,6 +89,43 @@ def evaluation(rows: Sequence[Example], say: Answer, *, name: str = "x", version
     rewards = Rewards({"count": 1.0, "format": 0.2})
     return evaluate(
         RuleSampler(say, version), NumberingRenderer(), rewards, rows, batch_size=16, name=name, dataset="count", split=split, model=model
+    )
+
+
+def chancy(rows: Sequence[Example], skill: Callable[[int], float]) -> Callable[[int, float], str]:
+    """A counting model that is right with probability `skill(n)`, and readable in nine of ten of its other answers."""
+
+    def say(n: int, draw: float) -> str:
+        said = rows[n].answer if draw < skill(n) else str(int(rows[n].answer) % 5 + 1)
+        return f"There are {said}." + (f" \\boxed{{{said}}}" if draw < 0.9 else "")
+
+    return say
+
+
+def sampled(
+    rows: Sequence[Example],
+    skill: Callable[[int], float],
+    *,
+    num_samples: int = 4,
+    seeds: Sequence[int] = (0,),
+    name: str = "x",
+    version: int = 0,
+    split: str = "test",
+) -> EvalResult:
+    """An evaluation with several answers to each item, at temperature 0.7."""
+    return evaluate(
+        ChanceSampler(chancy(rows, skill), version),
+        NumberingRenderer(),
+        Rewards({"count": 1.0, "format": 0.2}),
+        rows,
+        SamplingParams(temperature=0.7),
+        num_samples=num_samples,
+        seeds=seeds,
+        batch_size=16,
+        name=name,
+        dataset="count",
+        split=split,
+        model="tiny",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -12,10 +13,15 @@ from hypothesis import strategies as st
 from seegrad.statistics import (
     bootstrap,
     bootstrap_mean,
+    clustered_share,
+    decompose_difference,
+    majority_at_k,
     mcnemar,
     paired_conditional_difference,
     paired_difference,
+    pass_at_k,
     quantile_edges,
+    sign_flip,
     wilson,
 )
 
@@ -166,3 +172,97 @@ def test_quantile_edges_hold_equal_shares_and_end_at_the_largest() -> None:
     assert quantile_edges([], 4) == []
     assert quantile_edges([5] * 10, 4) == [5]
     assert quantile_edges(list(range(1, 101)), 4) == [25, 50, 75, 100]
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=60))
+def test_one_answer_each_is_wilson(hits: list[bool]) -> None:
+    one, other = clustered_share(hits, [1] * len(hits)), wilson(sum(hits), len(hits))
+    assert (one.estimate, one.low, one.high) == pytest.approx((other.estimate, other.low, other.high), abs=1e-12)
+
+
+def test_repeating_an_answer_adds_no_knowledge() -> None:
+    hits = [1, 0, 0, 1, 1, 0, 1]
+    assert clustered_share([8 * hit for hit in hits], [8] * 7) == clustered_share(hits, [1] * 7)
+    assert clustered_share([8] * 7, [8] * 7) == wilson(7, 7) and clustered_share([0] * 7, [8] * 7) == wilson(0, 7)
+    assert math.isnan(clustered_share([], []).estimate) and math.isnan(clustered_share([0, 0], [0, 0]).low)
+    assert clustered_share([1, 0], [1, 0]) == wilson(1, 1)  # an item without answers is no item
+
+
+def test_conditional_shares_weigh_answers() -> None:
+    assert clustered_share([1, 3], [1, 4]).estimate == 4 / 5
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(1.0, 1.0), (0.3, 0.3), (4.0, 1.0)])
+def test_clustered_intervals_cover_the_truth_and_wilson_of_all_answers_does_not(alpha: float, beta: float) -> None:
+    rng, runs, truth = np.random.default_rng(11), 500, alpha / (alpha + beta)
+    covered = np.zeros(2)
+    for _ in range(runs):
+        hits = rng.binomial(16, rng.beta(alpha, beta, size=80))
+        for place, interval in enumerate((clustered_share(hits, [16] * 80), wilson(int(hits.sum()), 16 * 80))):
+            covered[place] += interval.low <= truth <= interval.high
+    assert 0.91 < covered[0] / runs < 0.98 and covered[1] / runs < 0.8, covered / runs
+
+
+@given(st.lists(st.integers(-4, 4), min_size=1, max_size=9))
+def test_sign_flip_equals_trying_all_signs(steps: list[int]) -> None:
+    seen = abs(sum(steps))
+    sums = [abs(sum(sign * abs(step) for sign, step in zip(signs, steps, strict=True))) for signs in itertools.product((1, -1), repeat=len(steps))]
+    assert sign_flip([step / 4 for step in steps], 4) == pytest.approx(sum(value >= seen for value in sums) / len(sums), abs=1e-9)
+
+
+def test_sign_flip_of_single_answers_is_mcnemar() -> None:
+    assert sign_flip([1] * 9 + [-1] + [0] * 30, 1) == mcnemar(1, 9)
+    assert sign_flip([0.5] * 9 + [-0.5] + [0] * 30, 4) == mcnemar(1, 9)  # a common unit does not matter
+    assert sign_flip([], 1) == 1.0 and sign_flip([0.0], 8) == 1.0
+
+
+def test_sign_flip_of_many_items_is_near_the_normal_limit() -> None:
+    steps = np.random.default_rng(3).integers(-8, 9, size=2000)
+    z = abs(steps.sum()) / math.sqrt((steps.astype(float) ** 2).sum())
+    assert sign_flip(steps / 8, 8) == pytest.approx(math.erfc(z / math.sqrt(2)), abs=0.003)
+    assert 0 <= sign_flip(np.arange(1, 2000) % 8 / 8, 8) < 1e-8
+
+
+def test_pass_at_k_equals_trying_all_subsets() -> None:
+    for num_answers in range(1, 7):
+        for num_right, k in itertools.product(range(num_answers + 1), range(1, num_answers + 1)):
+            subsets = list(itertools.combinations([True] * num_right + [False] * (num_answers - num_right), k))
+            assert pass_at_k(num_right, num_answers, k) == pytest.approx(sum(map(any, subsets)) / len(subsets))
+    assert pass_at_k(1, 10_000, 100) == pytest.approx(0.01) and pass_at_k(0, 5, 5) == 0.0
+    for wrong in ((1, 4, 5), (5, 4, 2), (1, 4, 0)):
+        with pytest.raises(ValueError, match="needs at least"):
+            pass_at_k(*wrong)
+
+
+def test_pass_at_k_is_unbiased_where_the_naive_estimate_is_not() -> None:
+    rng, chance, k = np.random.default_rng(0), 0.2, 4
+    counts = rng.binomial(8, chance, size=20_000)
+    truth = 1 - (1 - chance) ** k
+    assert np.mean([pass_at_k(int(count), 8, k) for count in counts]) == pytest.approx(truth, abs=0.01)
+    assert abs(np.mean(1 - (1 - counts / 8) ** k) - truth) > 0.02
+
+
+def test_majority_votes_by_hand() -> None:
+    right = [True, False, True, False, False]
+    assert majority_at_k(["3", "4", "3", "5", None], right, 5) == 1.0
+    assert majority_at_k(["3", "4", "4", "5", None], [True, False, False, False, False], 5) == 0.0
+    assert majority_at_k(["3", "4"], [True, False], 2) == 0.5  # a tie is decided by lot
+    assert majority_at_k([None, None], [False, False], 2) == 0.0
+    assert majority_at_k(["3", None, None], [True, False, False], 3) == 1.0  # nothing readable does not vote
+    assert majority_at_k(["3", "4", "4"], [True, False, False], 1) == 1 / 3  # the mean
+    assert majority_at_k(["3", "3", "4", "4", "5"], [True, True, False, False, True], 2) == 0.5  # two runs of two; the rest is left
+    assert majority_at_k(["a", "a", "b"], [True, False, True], 3) == 0.5  # judged differently in two texts
+    with pytest.raises(ValueError, match="maj@3"):
+        majority_at_k(["3"], [True], 3)
+
+
+def test_form_and_sight_add_up_to_the_difference() -> None:
+    """The published 71 → 87 of 100 right, 75 → 91 readable: nearly all of it is form."""
+    hits_a, given_a, hits_b, given_b = ([1] * count + [0] * (100 - count) for count in (71, 75, 87, 91))
+    form, sight = decompose_difference(hits_a, given_a, hits_b, given_b)
+    assert form.estimate + sight.estimate == pytest.approx(0.16)
+    assert form.estimate == pytest.approx(0.16 * (71 / 75 + 87 / 91) / 2) and round(100 * form.estimate, 1) == 15.2
+    assert form.low > 0 and not sight.excludes(0.0)
+    back = decompose_difference(hits_b, given_b, hits_a, given_a)
+    assert (back[0].estimate, back[1].estimate) == pytest.approx((-form.estimate, -sight.estimate))
+    assert math.isnan(decompose_difference([0], [0], [1], [1])[0].estimate)
