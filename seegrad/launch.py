@@ -113,6 +113,8 @@ def start(launch: Launch, *, show_samples: bool = False, save: bool = True) -> i
         parts.close()
     if told := skipped_rows(examples):
         print(told)
+    for line in outcome.spent:
+        print(line)
     if run is not None:
         print(f"{outcome.state} after step {outcome.step}: {run.path}")
         print(f"continue: seegrad train --resume {run.path}" if outcome.state == "interrupted" else f"evaluate: seegrad eval {run.path}")

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from seegrad.accounting import image_tokens
 from seegrad.errors import BackendError, RewardError
 from seegrad.types import Datum, Group, StepOutput
 
@@ -28,14 +29,14 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
         "rollout/completion_tokens_mean": _mean(lengths),
         "rollout/truncated_fraction": _mean([rollout.completion.stop_reason == "length" for rollout in rollouts]),
         "rollout/errors": float(len(rollouts) - len(graded)),
-        "tokens/prefill": float(sum(len(group.model_input) for group in groups)),
+        **_prompt_tokens(groups),
         "tokens/sampled": float(sum(lengths)),
     }
 
 
 def trainer_metrics(datums: Sequence[Datum], output: StepOutput | None, optimizer: Mapping[str, float], learning_rate: float) -> dict[str, float]:
     """What the training half of a step did; only counts and the learning rate when there was nothing to train on."""
-    metrics = {"train_datums": float(len(datums)), "trainer/learning_rate": learning_rate, "tokens/trained": 0.0}
+    metrics = {"train_datums": float(len(datums)), "trainer/learning_rate": learning_rate, "tokens/trained": 0.0, "tokens/trained_sequence": 0.0}
     if output is None:
         return metrics
     entropy = np.concatenate([entropy_T[datum.active_T] for entropy_T, datum in zip(output.entropy_D, datums, strict=True)])
@@ -45,6 +46,7 @@ def trainer_metrics(datums: Sequence[Datum], output: StepOutput | None, optimize
         **{f"trainer/{name}": float(value) for name, value in (*output.metrics.items(), *optimizer.items())},
         "trainer/ratio_max_deviation": largest_deviation(datums, output),
         "tokens/trained": float(len(entropy)),
+        "tokens/trained_sequence": float(sum(map(len, datums))),
     }
 
 
@@ -84,6 +86,15 @@ class Stopwatch:
         """All laps, the whole step so far, and sampled tokens per second of the whole step."""
         whole = time.perf_counter() - self._start
         return {**self._laps, "time/step": whole, "tokens_per_second": num_sampled / max(whole, 1e-9)}
+
+
+def _prompt_tokens(groups: Sequence[Group]) -> dict[str, float]:
+    """Prompts counted once per group, pictures apart from text; and once per attempt."""
+    whole = sum(len(group.model_input) for group in groups)
+    image = sum(image_tokens(group.model_input) for group in groups)
+    repeated = sum(len(group.model_input) * len(group.rollouts_G) for group in groups)
+    names = ("tokens/prefill", "tokens/prefill_image", "tokens/prefill_text", "tokens/prefill_per_answer")
+    return dict(zip(names, map(float, (whole, image, whole - image, repeated)), strict=True))
 
 
 def _mean(values: Sequence[float]) -> float:

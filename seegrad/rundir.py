@@ -6,6 +6,7 @@
           images/<sha256>.png                    every picture once
           checkpoints/step-000025/               weights/ · state/ · manifest.json
           eval/<name>.json                       evaluations, every item kept
+          track/                                 what trackers keep (seegrad.track)
 
 A step is written in this order: images, rollouts, index, metrics; then its checkpoint. So a checkpoint of step s implies all files up to s, and a
 run that continues from s cuts everything after it: no gap, no repeat.
@@ -50,7 +51,7 @@ State = Literal["running", "finished", "interrupted", "failed"]
 TokenTrace = tuple[Floats, Floats]  # the trainer's logprobs_T and entropy_T of one completion
 
 _LAYOUT = frozenset(
-    {"lock", "config.toml", "environment.json", "status.json", "metrics.jsonl", "rollouts", "images", "checkpoints", "eval", "report"}
+    {"lock", "config.toml", "environment.json", "status.json", "metrics.jsonl", "rollouts", "images", "checkpoints", "eval", "report", "track"}
 )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from seegrad.accounting import Ledger, Meter
 from seegrad.backends.base import Policy
 from seegrad.batch import to_datums
 from seegrad.checkpoints import step_name
@@ -23,6 +24,7 @@ from seegrad.progress import Reporter
 from seegrad.rollout import AdvantageFunction, Grader, Renderer, collect
 from seegrad.rundir import RunWriter, State, TokenTrace
 from seegrad.schedule import adam_params, question_positions, sampling_seeds
+from seegrad.track.tracking import Tracking
 from seegrad.types import Datum, Example, Group, LossSpec, SamplingParams, StepOutput
 from seegrad.watch import Watch
 
@@ -45,14 +47,17 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended: `finished` after all steps, or `interrupted` by a signal after `step` whole ones."""
+    """How a run ended: `finished` after all steps, or `interrupted` by a signal after `step` whole ones. `spent`: its tokens and cost, in lines."""
 
     state: State
     step: int
+    spent: tuple[str, ...] = ()
 
 
-def train(pipeline: Pipeline, config: Config, run: RunWriter | None, reporter: Reporter, *, show_samples: bool = False) -> Outcome:
-    """Take the steps of `config` that `run` has not taken yet; with `run` None nothing is written.
+def train(
+    pipeline: Pipeline, config: Config, run: RunWriter | None, reporter: Reporter, *, show_samples: bool = False, tracking: Tracking | None = None
+) -> Outcome:
+    """Take the steps of `config` that `run` has not taken yet; with `run` None nothing is written. `tracking` is told of every step.
 
     A step whose groups are all flat (or failed) takes no optimizer step and the version stays. Raises BackendError when fresh samples are off-policy
     beyond the tolerance, RewardError when nothing could be graded, RunError when the run directory cannot be written or continued,
@@ -61,6 +66,9 @@ def train(pipeline: Pipeline, config: Config, run: RunWriter | None, reporter: R
     policy, renderer, rewards, settings = pipeline.policy, pipeline.renderer, pipeline.rewards, config.rollout
     params = sampling_params(config, renderer)
     done = 0 if run is None else restore(policy, run, reporter)
+    ledger = Ledger(config.cost, () if run is None else run.metrics())
+    if tracking is not None:
+        tracking.start(done)
     with Watch(run, done, config.steps, reporter) as watch, reporter:
         reporter.start(done, config.steps)
         for step in watch.steps():
@@ -87,15 +95,17 @@ def train(pipeline: Pipeline, config: Config, run: RunWriter | None, reporter: R
             if config.eval.every and step % config.eval.every == 0:
                 metrics.update(held_out(pipeline, config, run, step))
                 clock.lap("eval")
-            metrics.update(clock.times(metrics["tokens/sampled"]))
+            metrics.update({**ledger.add(metrics), **clock.times(metrics["tokens/sampled"])})
             if run is not None:
                 run.write_step(step, groups, {**untrained, **traces(datums, places, output)}, metrics)
             tell(reporter, step, groups, metrics, show_samples)
+            if tracking is not None:
+                tracking.step(step, groups, metrics)
             if (watch.is_last(step) or (config.save.every and step % config.save.every == 0)) and run is not None:
                 with run.checkpoint(step, config.save.keep) as checkpoint:
                     policy.save_weights(checkpoint.weights)
                     policy.save_state(checkpoint.state)
-    return Outcome(watch.state, watch.done)
+    return Outcome(watch.state, watch.done, tuple(ledger.lines()))
 
 
 def restore(policy: Policy, run: RunWriter, reporter: Reporter) -> int:
@@ -156,17 +166,20 @@ def score_untrained(groups: Sequence[Group], policy: Policy, config: Config) -> 
 
 
 def held_out(pipeline: Pipeline, config: Config, run: RunWriter | None, step: int) -> dict[str, float]:
-    """Greedy evaluation of the current weights; every item is kept in eval/step-….json, the rates become metrics `eval/…`."""
+    """Evaluation of the current weights, greedy unless told; every answer is kept in eval/step-….json, the rates become metrics `eval/…`."""
     settings, name = config.eval, step_name(step)
     examples = pipeline.eval_examples[: settings.num_items]
-    params = replace(sampling_params(config, pipeline.renderer), temperature=0.0, top_p=1.0, top_k=0)
-    params = replace(params, max_tokens=settings.max_tokens or params.max_tokens)
+    params = sampling_params(config, pipeline.renderer)
+    params = replace(params, temperature=settings.temperature, max_tokens=settings.max_tokens or params.max_tokens)
+    params = params if settings.temperature else replace(params, top_p=1.0, top_k=0)
+    meter = Meter(pipeline.policy.sampler())
     result = evaluate(
-        pipeline.policy.sampler(),
+        meter,
         pipeline.renderer,
         pipeline.rewards,
         examples,
         params,
+        num_samples=settings.samples,
         batch_size=settings.batch_size,
         name=name,
         dataset=config.data.name,
@@ -177,7 +190,7 @@ def held_out(pipeline: Pipeline, config: Config, run: RunWriter | None, step: in
         write_images(examples, run.path / "images")
         result.to_json(run.eval_path(name))
     summary = result.summary
-    return {f"eval/{key}": summary[key]["estimate"] for key in HELD_OUT if summary[key] is not None}
+    return {**{f"eval/{key}": summary[key]["estimate"] for key in HELD_OUT if summary[key] is not None}, **meter.metrics()}
 
 
 def tell(reporter: Reporter, step: int, groups: Sequence[Group], metrics: Mapping[str, float], show_samples: bool) -> None:
