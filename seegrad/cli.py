@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 import traceback
 from pathlib import Path
@@ -13,7 +14,7 @@ import typer
 from seegrad.errors import RunError, SeegradError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from seegrad.types import Example
 
@@ -29,13 +30,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-data_app = typer.Typer(help="Look at data sets.", rich_markup_mode=None, no_args_is_help=True)
+data_app = typer.Typer(help="Data sets: list, look at, download.", rich_markup_mode=None, no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings that replace the recipe's, e.g. steps=50.")]
 RecipeName = Annotated[str, typer.Option("--recipe", "-r", help="A recipe name or TOML file; see `seegrad list`.")]
 OptionalRecipe = Annotated[str | None, typer.Option("--recipe", "-r", help="Settings to use; default: the run's own, or `count` for a base model.")]
 DataName = Annotated[str | None, typer.Option("--data", help="Another data set: a name or file.py:function.")]
+ModelName = Annotated[str | None, typer.Option("--model", help="The base model: tiny, a folder, or a hub id.")]
 Split = Annotated[str, typer.Option(help="Which split.")]
 TargetName = Annotated[str, typer.Argument(metavar="TARGET", help="A base model, a run directory, a checkpoint or a model folder.")]
 
@@ -111,7 +113,7 @@ def top(
 def train(
     recipe: Annotated[str | None, typer.Argument(metavar="RECIPE", help="A recipe name or TOML file (default: count).")] = None,
     overrides: Overrides = None,
-    model: Annotated[str | None, typer.Option(help="The base model: tiny, a folder, or a hub id.")] = None,
+    model: ModelName = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run: RECIPE or --out names it; neither: the newest in runs/.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved settings and stop.")] = False,
     show_samples: Annotated[bool, typer.Option("--show-samples", help="Print every answer of every step.")] = False,
@@ -143,43 +145,43 @@ def evaluate_command(
     num_items: Annotated[
         int | None, typer.Option("--num-items", "-n", min=1, help="How many items, from the first (default: eval.num_items).")
     ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every item of the split.")] = False,
+    samples: Annotated[int | None, typer.Option("--samples", "-k", min=1, help="Answers to each item: mean@k, pass@k (eval.samples).")] = None,
+    temperature: Annotated[float | None, typer.Option(min=0.0, help="0 is greedy (eval.temperature).")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same answers.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="Ask again with this many seeds, from --seed on, and show how far they lie apart.")] = 1,
     out: Annotated[Path | None, typer.Option(help="The JSON file (default: in the run's eval/, or in runs/base-NAME/eval/).")] = None,
+    lab_json: Annotated[Path | None, typer.Option(help="Also write the evaluation in the GeoQA lab's form to this file.")] = None,
 ) -> None:
-    """Evaluate a model: greedy answers, every item kept, rates with 95 % intervals."""
-    from dataclasses import replace
+    """Evaluate a model: every answer kept, rates with 95 % intervals. Greedy unless told.
 
-    from seegrad.evaluate import check_place, evaluate, write_images
-    from seegrad.wiring import Parts, eval_path, find_target
+    TARGET may also be an evaluation file (*.json): its numbers are printed (and exported with --lab-json) and nothing is asked.
+    """
+    from seegrad.exam import Counter, Exam, read_exam, sit, told
+    from seegrad.lab_json import write_lab_json
+    from seegrad.wiring import Parts, find_target
 
-    target, settings_given = _name_first("tiny", target, overrides)
-    found = find_target(target, recipe=recipe, overrides=[*settings_given, *([f"data.name={data}"] if data else [])])
+    target, settings = _name_first("tiny", target, overrides)
+    settings += [f"data.name={data}"] if data else []
+    settings += [f"eval.samples={samples}"] if samples is not None else []
+    settings += [f"eval.temperature={temperature}"] if temperature is not None else []
+    if target.endswith(".json") and Path(target).is_file():
+        options = {"--recipe": recipe, "--num-items": num_items, "--all": every, "--seed": seed, "--seeds": seeds > 1, "--out": out}
+        result = read_exam(Path(target), [*settings, *(name for name, value in options.items() if value)])
+        if lab_json is not None:
+            write_lab_json(result, lab_json)
+        print("\n".join(told(result)))
+        return
+    if every and num_items is not None:
+        raise UsageError(f"--all and --num-items {num_items} say different things; give one of them")
+    found = find_target(target, recipe=recipe, overrides=settings)
     parts = Parts(found.config)
-    settings = found.config.eval
-    examples = parts.examples(split)
-    examples = examples[: min(num_items or settings.num_items, len(examples))]
-    path = out or eval_path(found, split)
-    check_place(path)
-    result = evaluate(
-        found.sampler(parts),
-        parts.renderer,
-        parts.rewards,
-        examples,
-        parts.sampling(temperature=0.0, max_tokens=settings.max_tokens),
-        batch_size=settings.batch_size,
-        name=path.stem,
-        dataset=found.config.data.name,
-        split=split,
-        model=found.label,
-        progress=_counter("answered"),
-    )
-    result = replace(result, version=found.step)  # a sampler opened from files does not know its age
-    result.to_json(path)  # first: the answers cost the most
-    write_images(examples, (path.parent.parent if path.parent.name == "eval" else path.parent) / "images")
-    print(f"{found.label} on {len(result.items)} items of {found.config.data.name}/{split}")
-    for name in ("accuracy", "format_rate", "accuracy_given_parsable", "truncated_fraction", "mean_length", "reward"):
-        print(f"  {name:24}{_interval(result.summary[name], percent=name not in ('mean_length', 'reward'))}")
-    print(f"  {'speed':24}{result.summary['samples_per_second']:.1f} answers a second, {result.total_seconds:.1f} s in all")
-    print(f"every item: {path}")
+    exam = Exam(found, split, 0 if every else num_items, tuple(range(seed, seed + seeds)), out, lab_json)
+    try:
+        result = sit(exam, parts, Counter("answered"))
+    finally:
+        parts.close()
+    print("\n".join([*told(result), f"every item: {exam.path}"]))
 
 
 @app.command(epilog=EXIT_CODES)
@@ -237,67 +239,96 @@ def sample(
             print("  " + "  ".join(f"{piece!r} {value:.3f}" for piece, value in pieces))
 
 
-@app.command(epilog=EXIT_CODES)
-def doctor(
+@app.command("doctor", epilog=EXIT_CODES)
+def doctor_command(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe name or TOML file.")] = "count",
     overrides: Overrides = None,
-    num_items: Annotated[int, typer.Option("--num-items", "-n", min=1, help="Rows of each split to look at.")] = 16,
+    model: ModelName = None,
+    num_items: Annotated[int, typer.Option("--num-items", "-n", min=1, help="Rows of each split to read with their pictures and to ask about.")] = 16,
+    samples: Annotated[int, typer.Option(min=1, help="Answers to each of them.")] = 4,
+    use_model: Annotated[bool, typer.Option("--model-part/--no-model", help="Open the model and sample answers, or leave that part out.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of lines.")] = False,
 ) -> None:
     """Check a recipe before it costs anything.
 
-    Rows, graders on gold and on wrong answers, prompt lengths, the model's token counts, a few real answers. Exit code 1 when a check fails.
+    Rows, graders on gold and on wrong answers, prompt lengths, memory, the model's token counts, a few real answers. Exit code 1 when a check fails.
     """
-    from seegrad.config import load_config
-    from seegrad.preflight import preflight
-    from seegrad.wiring import Parts
+    from seegrad.doctor import doctor
 
-    config = load_config(*_name_first("count", recipe, overrides))
-    parts = Parts(config)
-    train_rows, held_out = parts.examples(config.data.train_split), parts.examples(config.eval.split)
-    params = parts.sampling(temperature=config.rollout.temperature)
-    failed = 0
-    checks = preflight(train_rows, held_out, parts.renderer, parts.rewards, lambda: parts.backend.sampler(config.model), params, num_items=num_items)
-    for check in checks:
-        mark = {True: "ok  ", False: "FAIL", None: "note"}[check.passed]
-        failed += check.passed is False
-        print(f"{mark}  {check.name}: {check.detail}", flush=True)
-    print("all is well" if not failed else f"{failed} of the checks failed")
-    raise typer.Exit(1 if failed else 0)
+    name, settings = _name_first("count", recipe, overrides)
+    raise typer.Exit(doctor(name, [*settings, *_model_setting(model)], num_items=num_items, num_samples=samples, model=use_model, as_json=as_json))
 
 
 @data_app.command("list", epilog=EXIT_CODES)
 def data_list() -> None:
-    """List the data sets with their splits."""
-    from seegrad import registry
-    from seegrad.data.shapes import SPLIT_SIZES
+    """List the data sets: splits, answers, where they come from."""
+    from seegrad.data.show import listing
 
-    for name in registry.names("dataset"):
-        print(f"{name:12}{_first_line(registry.load('dataset', name))}")
-    print(f"{'splits':12}{', '.join(SPLIT_SIZES)}")
+    for line in listing():
+        print(line)
 
 
 @data_app.command("show", epilog=EXIT_CODES)
 def data_show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A data set or file.py:function.")] = "count",
+    overrides: Overrides = None,
     split: Split = "train",
     num: Annotated[int, typer.Option("--num", "-n", min=1, help="How many rows.")] = 16,
     out: Annotated[Path | None, typer.Option(help="The contact sheet (default: runs/NAME-SPLIT.png).")] = None,
 ) -> None:
-    """Print the first rows of a split and save their pictures on one contact sheet."""
-    from seegrad.config import Config, DataConfig
-    from seegrad.contact import contact_sheet
-    from seegrad.evaluate import check_place, write_file
-    from seegrad.wiring import Parts, file_word
+    """Print the first rows of a split and save their pictures on one contact sheet.
 
+    Settings say where and how rows are read: `seegrad data show table data.path=mine.jsonl`.
+    """
+    from seegrad.config import load_config
+    from seegrad.contact import contact_sheet
+    from seegrad.data.rows import load_rows
+    from seegrad.data.show import shown
+    from seegrad.evaluate import check_place, write_file
+    from seegrad.wiring import file_word
+
+    name, settings = _name_first("count", name, overrides)
     path = out or Path("runs") / f"{file_word(name)}-{file_word(split)}.png"
     check_place(path)
-    rows = Parts(Config(data=DataConfig(name=name))).examples(split)
-    shown = rows[: min(num, len(rows))]
+    rows = load_rows(split, load_config("count", [f"data.name={name}", *settings]).data)
     print(f"{name}/{split}: {len(rows)} rows")
-    for number, example in enumerate(shown):
-        print(f"#{number:<4}{example.answer:<16}{_short(example.question)}")
-    write_file(path, contact_sheet(shown))
-    print(f"pictures: {path}")
+    examples = []
+    for example, line in shown(rows, num):
+        examples.append(example)
+        print(line)
+    if any(example.images for example in examples):
+        write_file(path, contact_sheet(examples))
+        print(f"pictures: {path}")
+    else:
+        print("pictures: none in these rows")
+
+
+@data_app.command("prepare", epilog=EXIT_CODES)
+def data_prepare(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A data set of `seegrad data list` that comes from a hub.")],
+    overrides: Overrides = None,
+    out: Annotated[Path | None, typer.Option(help="The folder of the parquet files (default: data/NAME).")] = None,
+    revision: Annotated[str, typer.Option(help="A branch, tag or commit of it (default: the newest).")] = "",
+    hub: Annotated[Literal["huggingface", "modelscope"], typer.Option(help="Which hub.")] = "huggingface",
+    split: Annotated[list[str] | None, typer.Option(help="Only this split; may be given more than once.")] = None,
+) -> None:
+    """Download a data set once, look at every row, write one parquet file a split.
+
+    `data.path=FOLDER` then reads these files. `data.path=…` here takes rows that are on this machine, or another hub id.
+    """
+    from seegrad.config import load_config
+    from seegrad.data.prepare import prepare
+    from seegrad.exam import Counter
+
+    folder = out or Path("data") / name.replace("/", "-")
+    given = [f"data.name={name}", f"data.revision={revision}", f"data.hub={hub}", *(overrides or [])]
+    for number, part in enumerate(prepare(load_config("count", given).data, folder, split or (), lambda: Counter("looked at"))):
+        if not number:
+            print(f"{'split':12}{'rows':>8}{'good':>8}  file")
+        print(f"{part.split:12}{part.num_rows:8,}{part.num_good:8,}  {part.path}")
+        for reason, count in part.bad.items():
+            print(f"{'':12}{count:8,} bad: {reason}")
+    print(f"read them with: data.name={name} data.path={folder}")
 
 
 @app.command("list", epilog=EXIT_CODES)
@@ -342,33 +373,12 @@ def _name_first(default: str, name: str, overrides: Sequence[str] | None) -> tup
     return (default, [name, *rest]) if "=" in name else (name, rest)
 
 
+def _model_setting(model: str | None) -> list[str]:
+    """`--model` as a setting."""
+    return [] if model is None else [f"model.base={json.dumps(model)}"]
+
+
 def _row(rows: Sequence[Example], split: str, index: int) -> Example:
     if index >= len(rows):
         raise UsageError(f"--index {index}: {split!r} has {len(rows)} rows; give 0 to {len(rows) - 1}")
     return rows[index]
-
-
-def _first_line(value: object) -> str:
-    return (getattr(value, "__doc__", None) or "").strip().partition("\n")[0]
-
-
-def _short(text: str, width: int = 80) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= width else flat[: width - 1] + "…"
-
-
-def _interval(rate: dict[str, float] | None, *, percent: bool) -> str:
-    if rate is None:
-        return "–"
-    low, middle, high = rate["low"], rate["estimate"], rate["high"]
-    return f"{middle:.1%}  [{low:.1%}, {high:.1%}]" if percent else f"{middle:.2f}  [{low:.2f}, {high:.2f}]"
-
-
-def _counter(verb: str) -> Callable[[int, int], None]:
-    """A count that rewrites its line on a terminal and says nothing elsewhere."""
-
-    def show(done: int, total: int) -> None:
-        if sys.stderr.isatty():
-            print(f"\r{verb} {done}/{total}", end="\n" if done == total else "", file=sys.stderr, flush=True)
-
-    return show

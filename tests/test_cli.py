@@ -224,7 +224,7 @@ def test_doctor_passes_and_fails(tmp_path: Path) -> None:
     assert "FAIL" not in printed
     (tmp_path / "mine.py").write_text("def deaf(example, text):\n    return 0.0\n")
     failed = seegrad("doctor", "-n", "3", "rollout.max_tokens=8", 'reward.parts={"mine.py:deaf" = 1.0}', cwd=tmp_path, code=1, want="out")
-    assert "FAIL  gold answers score 1" in failed
+    assert "FAIL  gold answers: 0 of 6 are graded as right" in failed and "change: choose the part" in failed
 
 
 def test_data_and_list(tmp_path: Path) -> None:
