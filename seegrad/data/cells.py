@@ -129,7 +129,7 @@ def _plain(value: Any, column: str) -> str:
         try:
             return str(value)
         except ValueError:  # Python writes no integer of over 4,300 digits
-            raise DataError(f"{column!r} is a number of over 4,300 digits", reason=f"{column!r} has a wrong type") from None
+            raise DataError(f"{column!r} is a number of over 4,300 digits", reason="answer has a wrong type") from None
     if isinstance(value, str):
         return value.strip()
     if isinstance(value, list | tuple) and value and all(item is not None and not isinstance(item, list | tuple) for item in value):

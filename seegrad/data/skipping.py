@@ -34,10 +34,14 @@ class Fitting(Sequence[Example]):
         if isinstance(index, slice):
             return Fitting(self.rows[index], self._count, self._max_tokens)
         example = self.rows[index]
-        num_tokens = self._count(example)
+        where = f"row {range(len(self))[index]} ({example.id})"
+        try:
+            num_tokens = self._count(example)
+        except DataError as error:
+            raise DataError(f"{where}: {error}", reason=error.reason) from error
         if self._max_tokens and num_tokens > self._max_tokens:
             raise DataError(
-                f"row {index % len(self)} ({example.id}): the prompt has {num_tokens} tokens, data.max_prompt_tokens is {self._max_tokens}",
+                f"{where}: the prompt has {num_tokens} tokens, data.max_prompt_tokens is {self._max_tokens}",
                 reason="prompt too long",
             )
         return example
