@@ -19,12 +19,13 @@ from seegrad.advantages import Credit
 from seegrad.backends.base import Backend, Sampler
 from seegrad.checkpoints import Checkpoint, checkpoints_in, step_of
 from seegrad.config import Config, ModelConfig, load_config
+from seegrad.data.pictures import MAX_ASPECT
 from seegrad.data.rows import load_rows
 from seegrad.data.shapes import Shapes
 from seegrad.data.skipping import Fitting, Skipping
 from seegrad.errors import DataError, RunError, UsageError
 from seegrad.families.folder import model_folder
-from seegrad.images import clean
+from seegrad.images import clean, size
 from seegrad.renderers.chat import ChatRenderer
 from seegrad.rewards.base import Rewards
 from seegrad.types import Example, SamplingParams
@@ -91,8 +92,11 @@ class Parts:
         if isinstance(rows, Shapes) and not data.max_prompt_tokens:
             return rows
         if train or data.max_prompt_tokens:
-            rows = Fitting(rows, lambda example: len(self.renderer.render(example)), data.max_prompt_tokens)
+            rows = Fitting(rows, self._prompt_length, data.max_prompt_tokens)
         return Skipping(rows) if train and data.bad_rows == "skip" else rows
+
+    def _prompt_length(self, example: Example) -> int:
+        return self.renderer.count(example.question, [size(data) for data in example.images])
 
     def sampling(self, *, temperature: float, max_tokens: int | None = None, seed: int = 0) -> SamplingParams:
         """The rollout's sampling settings with another temperature (0: greedy, without top-p and top-k)."""
@@ -216,7 +220,7 @@ def own_example(question: str, images: Sequence[Path]) -> Example:
         if not path.is_file():
             raise DataError(f"picture {path} does not exist")
         try:
-            pictures.append(clean(path.read_bytes()))
+            pictures.append(clean(path.read_bytes(), max_aspect=MAX_ASPECT))
         except DataError as error:
             raise DataError(f"{path}: {error}") from None
     return Example(id="own", question=question, answer="", images=tuple(pictures))
