@@ -18,6 +18,8 @@ from seegrad.errors import DataError
 MAX_PIXELS = 51_000_000  # larger pictures are refused before they are decoded; the worst format takes 16 bytes a pixel meanwhile
 MAX_SIDE = 100_000  # pixels; so that padding to 1 : 200 stays below MAX_PIXELS
 MAX_BYTES = 256 << 20  # of an encoded picture
+MAX_SCANS = 200  # of a JPEG; each goes over the whole picture, and real ones have under twenty
+_SCAN = re.compile(rb"\xff\xda\0[\x06\x08\x0a\x0c]")  # 1 to 4 components
 # None of these runs another program (as EPS does) or lacks a signature (as TGA does, so that any bytes may pass for one).
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "AVIF", "JPEG2000", "PPM", "ICO", "QOI")
 _STARTS = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM", b"II", b"MM", b"\0\0\1\0", b"\0\0\0\x0cjP", b"\xff\x4f\xff\x51", b"qoif")
@@ -64,6 +66,8 @@ def opened(data: bytes) -> Iterator[Image.Image]:
             raise fault("not a picture", _what_it_is(data)) from None
         with opened as image:
             check_size(*image.size, MAX_PIXELS // 2 if image.format == "JPEG2000" else MAX_PIXELS)  # its decoder holds 4 bytes for every sample
+            if image.format in ("JPEG", "MPO") and len(_SCAN.findall(data)) > MAX_SCANS:
+                raise fault("picture damaged", f"picture of {len(data)} bytes is damaged: a JPEG with more than {MAX_SCANS} scans")
             yield image
 
 

@@ -292,6 +292,7 @@ def refused() -> Iterator[Refused]:
         yield Refused(f"half of a {form} file", "picture damaged", lambda form=form: half(encode(noise(), form)))
     yield Refused("a JPEG cut by one byte", "picture damaged", lambda: encode(noise(), "JPEG")[:-1])
     yield Refused("a progressive JPEG cut by one byte", "picture damaged", lambda: encode(noise(), "JPEG", progressive=True)[:-1])
+    yield Refused("a JPEG of thousands of scans, each a pass over the whole picture", "picture damaged", scan_bomb)
     yield Refused("a PNG header alone", "picture damaged", lambda: encode(noise())[:40])
     yield Refused("a PNG whose samples are overwritten", "picture damaged", lambda: overwritten(encode(noise())))
     yield Refused("a PNG of 0×5 pixels", "picture damaged", lambda: declared(0, 5))
@@ -311,6 +312,11 @@ def half(data: bytes) -> bytes:
 
 def overwritten(data: bytes) -> bytes:
     return data[:1000] + b"\xff" * 500 + data[1500:]
+
+
+def scan_bomb() -> bytes:
+    data = encode(drawing("L"), "JPEG", progressive=True)
+    return data[:-2] + data[data.rindex(b"\xff\xda") : -2] * 5000 + data[-2:]
 
 
 def bomb(kind: bytes, start: bytes) -> bytes:
