@@ -94,6 +94,7 @@ class RolloutConfig(Section):
     top_p: float = Field(1.0, gt=0, le=1)
     top_k: int = Field(0, ge=0)
     stop: tuple[str, ...] = ()
+    dynamic_sampling: int = Field(0, ge=0)  # times that flat groups of a step are replaced by other questions
 
 
 class RewardConfig(Section):
@@ -118,7 +119,17 @@ class AlgorithmConfig(Section):
     reduction: Literal["sum", "token_mean", "sequence_mean", "constant_length"] = "token_mean"  # constant_length: ÷ rollout.max_tokens
     kl_coef: float = Field(0.0, ge=0)  # weight of the KL to the reference in the loss
     kl_estimator: Literal["k2", "k3", "k3_unbiased"] = "k3"
+    kl_in: Literal["loss", "reward"] = "loss"  # reward: the KL of each answer is taken off its reward
     entropy_coef: float = 0.0  # weight of an entropy bonus
+    epochs: int = Field(1, ge=1)  # passes over the answers of a step
+    minibatches: int = Field(1, ge=1)  # optimizer steps in each of them
+    stop_ratio: float = Field(0.0, ge=0)  # no more updates on a batch once the mean ratio is above this; 0: off
+    mask_truncated: bool = False  # answers cut at the limit are not trained on
+    old_logprobs: Literal["sampler", "recomputed"] = "sampler"  # recomputed: by the trainer, before the first update of a step
+    correction: str = "none"  # of a sampler that is not the trainer: none, tis, icepop, sequence_tis, sequence_mask, geometric_mask
+    correction_config: dict[str, float] = Field(default_factory=dict)
+    mismatch_alarm: float = Field(0.0, ge=0)  # mean |trainer − sampler| logprob that is told; 0: off
+    mismatch_stop: float = Field(0.0, ge=0)  # and that ends the run
     on_policy_tolerance: float = Field(1e-4, gt=0)  # float32 CPU: largest |trainer − sampler| logprob on fresh samples
 
 
@@ -171,6 +182,12 @@ class TrackConfig(Section):
     offline: bool = False  # write locally, send nothing
     samples: int = Field(4, ge=0)  # answers with their pictures that are shown for every `every`-th step; 0: none
     every: int = Field(10, ge=1)
+
+    @field_validator("to", mode="before")
+    @classmethod
+    def _names_with_commas(cls, value: Any) -> Any:
+        """`track.to=wandb` and `track.to=wandb,tensorboard` are lists too."""
+        return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
 
 
 class CostConfig(Section):

@@ -98,7 +98,7 @@ class Link:
         elif kind == "finished":
             self._finished = True
             if said["failures"] + self._lost:
-                yield f"{self.name}: {said['failures'] + self._lost} messages did not arrive"
+                yield f"{self.name}: {said['failures'] + self._lost} messages (steps, samples) did not arrive"
         elif kind == "ended" and not self._finished:
             self._ended = True
             yield f"{self.name}: its process has ended (exit code {said['code']}); the run goes on without it (its words: {self.log})"

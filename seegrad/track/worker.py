@@ -43,15 +43,18 @@ class Worker:
         self._name, self._adapter, self._folder, self._say = name, adapter, folder, say
         self._state = folder / f"{name}.json"
         self._open = False
-        self._last = 0
+        self._last = 0  # newest step that the tracker has
+        self._sent = 0  # … that this process has sent
         self._id = ""
         self._failures = 0
+        self._told = False
         self._lock = -1
 
     def handle(self, message: Message) -> None:
         """Do what a message asks. An exception of the adapter is told the first time, and counted."""
         if message.kind == "start":
             self._guard(self._start, message.content)
+            self._failures = 0  # of messages that did not arrive; that it could not start was told
         elif message.kind == "finish":
             if self._open:
                 self._guard(self._adapter.finish, *message.content)
@@ -60,7 +63,7 @@ class Worker:
             self._failures += message.kind == "log"
         elif message.kind == "log":
             self._guard(self._log, message.step, message.content)
-        elif message.step >= self._last:
+        elif message.step == self._sent:
             self._guard(self._adapter.samples, message.step, message.content)
 
     def _start(self, start: Start) -> None:
@@ -83,7 +86,7 @@ class Worker:
         if step <= self._last:
             return
         self._adapter.log(step, {name: float(value) for name, value in metrics.items() if math.isfinite(value)})
-        self._last = step
+        self._last = self._sent = step
         self._keep()
 
     def _lacking(self, done: int) -> list[dict[str, Any]]:
@@ -117,7 +120,8 @@ class Worker:
             call(*arguments)
         except Exception as error:
             self._failures += 1
-            if self._failures == 1:
+            if not self._told:
+                self._told = True
                 self._say("failed", what=" ".join(f"{type(error).__name__}: {error}".split())[:500])
             print(f"{call.__name__}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
 
