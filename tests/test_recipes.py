@@ -36,11 +36,14 @@ def small(name: str, folder: Path) -> list[str]:
 def test_two_steps_with_the_bundled_model(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rows").mkdir()
-    launch = read_launch([name, *small(name, tmp_path / "rows")], out=tmp_path / "run")
+    (tmp_path / "mine.py").write_text("def digest(example, text):\n    return sum(map(ord, text)) % 97 / 97\n", encoding="utf-8")
+    varied = "reward.parts.mine.py:digest=0.5"  # so that answers differ in reward: an untrained model gets nothing right in a few tokens
+    launch = read_launch([name, *small(name, tmp_path / "rows"), varied], out=tmp_path / "run")
     assert start(launch) == 0
     metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [line["step"] for line in metrics] == [1, 2]
     assert all(line["rollout/errors"] == 0 for line in metrics), "no grader failed"
+    assert all(line["train_datums"] > 0 and line["trainer/grad_norm"] > 0 for line in metrics), "both steps had something to learn from"
     assert "eval/accuracy" in metrics[-1]
     assert "bad" not in capsys.readouterr().out, "and no row was unusable"
 
