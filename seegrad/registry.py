@@ -28,10 +28,12 @@ TABLE: dict[Kind, dict[str, str]] = {
     },
     "reward": {
         "choice": "seegrad.rewards.choice:choice",
+        "choice_tolerant": "seegrad.rewards.choice:choice_tolerant",
         "count": "seegrad.rewards.counting:count",
         "description": "seegrad.rewards.counting:description",
         "format": "seegrad.rewards.format:format",
         "iou": "seegrad.rewards.grounding:iou",
+        "math": "seegrad.rewards.math:math",
         "length": "seegrad.rewards.length:length",
         "repetition": "seegrad.rewards.length:repetition",
     },
@@ -96,6 +98,8 @@ def _load_file(path: Path, kind: Kind, name: str) -> ModuleType:
     assert spec is not None and spec.loader is not None, path
     module = importlib.util.module_from_spec(spec)
     sys.modules[unique] = module
+    if (folder := str(path.resolve().parent)) not in sys.path:
+        sys.path.append(folder)  # last: the file may import its neighbours, and none of them hides a package
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # a script that ends with sys.exit() must not end this process

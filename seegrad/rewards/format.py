@@ -53,8 +53,9 @@ def boxes(text: str) -> list[Box]:
 
 
 def last_box(text: str) -> Box | None:
-    """The last box, or None."""
-    return next(reversed(boxes(text)), None)
+    """The last box; None without one, and when another `\\boxed` begins behind it and does not close (a second answer that was cut off)."""
+    found = boxes(text)
+    return found[-1] if found and text.find("\\boxed", found[-1].end) < 0 else None
 
 
 def ascii_forms(text: str) -> str:
