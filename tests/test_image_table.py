@@ -10,8 +10,9 @@ import pytest
 from PIL import Image
 
 from seegrad import images, picture_file
+from seegrad.data.pictures import MAX_ASPECT
 from seegrad.errors import DataError
-from seegrad.families.qwen3_vl import FAMILY
+from seegrad.families.qwen3_vl import FAMILY, MAX_ASPECT_RATIO
 from tests import pictures
 from tests.pictures import Case, Refused
 
@@ -70,17 +71,18 @@ def test_what_cannot_be_used_has_the_reason_that_the_document_says(case: Refused
 
 @pytest.mark.parametrize(("width", "height", "new_width", "new_height"), pictures.THIN)
 def test_a_thin_picture_is_padded_until_the_model_takes_it(width: int, height: int, new_width: int, new_height: int) -> None:
+    assert MAX_ASPECT == MAX_ASPECT_RATIO
     data = pictures.encode(Image.new("RGB", (width, height), pictures.RED))
-    padded = images.clean(data, max_aspect=FAMILY.max_aspect)
+    padded = images.clean(data, max_aspect=MAX_ASPECT)
     seen = pixels(padded)
     assert seen.shape == (new_height, new_width, 3)
-    assert images.size(data, max_aspect=FAMILY.max_aspect) == (new_width, new_height)
+    assert images.size(data, max_aspect=MAX_ASPECT) == (new_width, new_height)
     assert FAMILY.num_image_tokens(new_width, new_height, PROCESSOR) >= 1
     red = (seen == np.array(pictures.RED)).all(-1)
     assert red.sum() == width * height and (seen[~red] == 255).all()
     rows, columns = np.flatnonzero(red.any(1)), np.flatnonzero(red.any(0))
     assert (rows[0], columns[0]) == ((new_height - height) // 2, (new_width - width) // 2), "in the middle"
-    assert images.clean(padded, max_aspect=FAMILY.max_aspect) == padded
+    assert images.clean(padded, max_aspect=MAX_ASPECT) == padded
     if (width, height) != (new_width, new_height):
         with pytest.raises(DataError, match="200 times") as caught:
             FAMILY.num_image_tokens(width, height, PROCESSOR)

@@ -14,8 +14,7 @@ class Family:
     `placeholder` is the marker that the chat template writes once per picture and that stands at every image position of the model input.
     `banned` are the markers that a model must never write, because the next forward pass would look for a picture behind them.
     `end_of_turn` ends an answer. `num_image_tokens(width, height, processor_config)` counts from the size in pixels alone and raises DataError
-    for a size that the family's image processor refuses. `max_aspect` is how many times the other a picture's side may be (0: any); thinner pictures
-    are padded to it.
+    for a size that the family's image processor refuses.
 
     >>> from seegrad.families.qwen3_vl import FAMILY
     >>> FAMILY.num_image_tokens(128, 128, {"patch_size": 8, "merge_size": 2, "size": {"shortest_edge": 1024, "longest_edge": 65536}})
@@ -27,7 +26,6 @@ class Family:
     banned: tuple[str, ...]
     end_of_turn: str
     num_image_tokens: Callable[[int, int, Mapping[str, Any]], int]
-    max_aspect: float = 0
 
     def __post_init__(self) -> None:
         if self.placeholder not in self.banned:

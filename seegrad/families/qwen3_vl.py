@@ -57,5 +57,4 @@ FAMILY = Family(
     banned=("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>"),
     end_of_turn="<|im_end|>",
     num_image_tokens=num_image_tokens,
-    max_aspect=MAX_ASPECT_RATIO,
 )
