@@ -67,7 +67,7 @@ def learning_curves(runs: Mapping[str, Sequence[Mapping[str, Any]]], greedy: Seq
             points = [(record["step"], record[key]) for record in records if _is_number(record.get(key))]
             steps, values = [point[0] for point in points], [point[1] * scale for point in points]
             axes.plot(steps, values, color=color, alpha=0.3, linewidth=1)
-            axes.plot(steps, _smooth(values), color=color, linewidth=1.8, label=plain(name))
+            axes.plot(steps, _smooth(values), color=color, linewidth=1.8, label=_named(name))
         _label_panel(axes, label)
         if place == 0 and len(runs) > 1:
             axes.legend(fontsize=7, frameon=False)
@@ -124,10 +124,10 @@ def passes(curves: Mapping[str, Sequence[tuple[int, Interval, Interval]]]) -> by
         steps = [k for k, _, _ in points]
         passed, voted = [one for _, one, _ in points], [one for _, _, one in points]
         heights = [100 * one.estimate for one in passed]
-        axes.errorbar(steps, heights, _whiskers(passed), color=color, marker="o", markersize=4, capsize=3, label=f"{plain(name)}, pass@k")
+        axes.errorbar(steps, heights, _whiskers(passed), color=color, marker="o", markersize=4, capsize=3, label=f"{_named(name)}, pass@k")
         if len(points) > 1:
             axes.plot(
-                steps, [100 * one.estimate for one in voted], color=color, marker="s", markersize=3.5, linestyle="--", label=f"{plain(name)}, maj@k"
+                steps, [100 * one.estimate for one in voted], color=color, marker="s", markersize=3.5, linestyle="--", label=f"{_named(name)}, maj@k"
             )
     ticks = sorted({k for points in curves.values() for k, _, _ in points})
     axes.set_xscale("log", base=2)
@@ -145,7 +145,7 @@ def accuracy_by_length(bins: Mapping[str, Sequence[LengthBin]]) -> bytes:
     for (name, rows), color, lift in zip(bins.items(), (COLOR_A, COLOR_B), (-11, 6), strict=False):
         lengths, heights = [row.mean_length for row in rows], [100 * row.accuracy.estimate for row in rows]
         axes.errorbar(
-            lengths, heights, _whiskers([row.accuracy for row in rows]), color=color, marker="o", markersize=4, capsize=3, label=plain(name)
+            lengths, heights, _whiskers([row.accuracy for row in rows]), color=color, marker="o", markersize=4, capsize=3, label=_named(name)
         )
         for row, x, y in zip(rows, lengths, heights, strict=True):
             axes.annotate(f"n={row.num_answers}", (x, y), (4, lift), textcoords="offset points", fontsize=7, color=color)
@@ -197,6 +197,11 @@ def plain(text: str, limit: int = 42) -> str:
     return shown.replace("\\", "/").replace("$", r"\$")
 
 
+def _named(name: str) -> str:
+    """A name in a legend, which leaves out what starts with an underscore."""
+    return plain(name).lstrip("_ ") or "-"
+
+
 def _side_by_side(images: Sequence[bytes]) -> Image.Image:
     """One picture of several, all as high as the highest, a white gap between them."""
     pictures = [Image.open(io.BytesIO(data)).convert("RGB") for data in images]
@@ -218,7 +223,7 @@ def _bars(axes: Axes, groups: Mapping[str, tuple[Interval, Interval]], name_a: s
     for offset, color, name, side in ((-0.2, COLOR_A, name_a, 0), (0.2, COLOR_B, name_b, 1)):
         intervals = [pair[side] for pair in groups.values()]
         positions = [place + offset for place in range(len(intervals))]
-        axes.bar(positions, [100 * interval.estimate for interval in intervals], 0.38, color=color, label=plain(name))
+        axes.bar(positions, [100 * interval.estimate for interval in intervals], 0.38, color=color, label=_named(name))
         axes.errorbar(positions, [100 * i.estimate for i in intervals], _whiskers(intervals), fmt="none", ecolor="#222222", capsize=3, linewidth=1)
         for position, interval in zip(positions, intervals, strict=True):
             if interval.estimate == interval.estimate:

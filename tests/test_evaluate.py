@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from seegrad.errors import DataError, RewardError, RunError, UsageError
-from seegrad.evaluate import GREEDY, EvalItem, EvalResult, check_place, evaluate, write_images
+from seegrad.errors import DataError, RewardError, RunError, SamplerError, UsageError
+from seegrad.evaluate import GREEDY, EvalItem, EvalResult, check_place, check_sampling, evaluate, write_images
 from seegrad.images import content_hash
 from seegrad.rewards.base import Rewards
 from seegrad.types import Completion, Example, ModelInput, SamplingParams
 from tests.fakes import OneByOne
-from tests.reporting import NumberingRenderer, RuleSampler, answer, evaluation, examples, number
+from tests.reporting import ChanceSampler, NumberingRenderer, RuleSampler, answer, chancy, evaluation, examples, number, sampled
 
 REWARDS = Rewards({"count": 1.0, "format": 0.2})
 
@@ -201,3 +201,116 @@ def test_evaluation_needs_neither_torch_nor_matplotlib() -> None:
     script = "import sys, seegrad.evaluate; sys.exit(' '.join(sorted({'torch', 'transformers', 'matplotlib'} & set(sys.modules))) or 0)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+WARM = SamplingParams(temperature=0.7)
+
+
+def test_several_answers_share_a_prompt_and_are_kept_in_order() -> None:
+    rows = examples(count=5)
+    sampler = ChanceSampler(chancy(rows, lambda n: 0.5))
+    seen: list[tuple[int, int]] = []
+    result = evaluate(
+        sampler, NumberingRenderer(), REWARDS, rows, WARM, num_samples=6, batch_size=2, name="n", progress=lambda *counts: seen.append(counts)
+    )
+    assert [asked for asked, _, _ in sampler.calls] == [[0, 1], [2, 3], [4]]  # once each: the six answers are one request
+    assert seen == [(12, 30), (24, 30), (30, 30)]
+    assert [(item.id, item.attempt, item.seed) for item in result.items] == [(row.id, attempt, 0) for row in rows for attempt in range(6)]
+    assert len({item.text for item in result.items if item.id == rows[0].id}) > 1
+    assert result.params["num_samples"] == 6 and result.params["seeds"] == [0] and "seed" not in result.params
+    for size in (1, 5):
+        again = evaluate(ChanceSampler(sampler._say), NumberingRenderer(), REWARDS, rows, WARM, num_samples=6, batch_size=size, name="n")
+        assert again.items == result.items
+
+
+def test_each_seed_of_several_is_the_evaluation_with_that_seed() -> None:
+    rows = examples(count=6)
+    both = sampled(rows, lambda n: 0.5, num_samples=3, seeds=(4, 9))
+    assert [item.attempt for item in both.items[:6]] == [0, 1, 2, 3, 4, 5] and [item.seed for item in both.items[:6]] == [4] * 3 + [9] * 3
+    for seed in (4, 9):
+        alone = sampled(rows, lambda n: 0.5, num_samples=3, seeds=(seed,))
+        part = [item for item in both.items if item.seed == seed]
+        assert [(item.id, item.text, item.correct) for item in part] == [(item.id, item.text, item.correct) for item in alone.items]
+    assert [item.text for item in both.items if item.seed == 4] != [item.text for item in both.items if item.seed == 9]
+
+
+def test_several_greedy_answers_are_refused_before_anything_is_asked() -> None:
+    rows = examples(count=2)
+    sampler = RuleSampler(answer(rows, lambda n: True))
+    with pytest.raises(UsageError, match=r"^3 answers to each item at temperature 0 are the same answer each time; give --temperature 0\.7"):
+        evaluate(sampler, NumberingRenderer(), REWARDS, rows, num_samples=3, name="n")
+    with pytest.raises(UsageError, match=r"^2 seeds at temperature 0"):
+        evaluate(sampler, NumberingRenderer(), REWARDS, rows, seeds=(0, 1), name="n")
+    assert not sampler.calls
+    for wrong in ((0.7, 0, (0,)), (0.7, 1, (3, 3)), (0.7, 1, (-1,))):
+        with pytest.raises(UsageError):
+            check_sampling(*wrong)
+
+
+def test_a_sampler_that_leaves_answers_out_is_named() -> None:
+    class Short(RuleSampler):
+        def sample(self, prompts_P: Sequence[ModelInput], *rest: object, **more: object) -> list[list[Completion]]:
+            return [completions_G[:1] for completions_G in super().sample(prompts_P, *rest, **more)]  # type: ignore[arg-type]
+
+    rows = examples(count=3)
+    with pytest.raises(SamplerError, match=r"answered 3 of 3 prompts \[1\] times, asked for 4 times each"):
+        evaluate(Short(lambda n: "1"), NumberingRenderer(), REWARDS, rows, WARM, num_samples=4, name="n")
+
+
+def test_faults_are_counted_by_reason() -> None:
+    class Rows(Sequence[Example]):
+        rows = examples(count=6)
+
+        def __len__(self) -> int:
+            return 6
+
+        def __getitem__(self, index: int) -> Example:  # type: ignore[override]
+            if index in (1, 4):
+                raise DataError(f"row {index}: the picture is damaged", reason="damaged picture")
+            return self.rows[index]
+
+    class Grader(Rewards):
+        def grade_groups(self, groups: Sequence[tuple[Example, Sequence[object]]]) -> list[list[object]]:  # type: ignore[override]
+            pairs = zip(groups, super().grade_groups(groups), strict=True)  # type: ignore[arg-type]
+            return [[grade if number(example) else grade._replace(error="it raised") for grade in row] for (example, _), row in pairs]
+
+    sampler = ChanceSampler(chancy(examples(count=6), lambda n: 0.5))
+    result = evaluate(sampler, NumberingRenderer(), Grader({"count": 1.0}), Rows(), WARM, num_samples=3, name="n")
+    assert [item.id for item in result.items if item.reason == "damaged picture"] == ["row 1", "row 4"]  # once each: nothing was asked
+    summary = result.summary
+    assert summary["errors"] == {"grader failed": 3, "damaged picture": 2} and summary["num_errors"] == 5
+    assert (summary["num_items"], summary["num_answers"], summary["answers_per_item"]) == (6, 14, 3)
+    assert (summary["accuracy"]["num_items"], summary["accuracy"]["num_answers"]) == (3, 9)
+
+
+def test_an_id_that_occurs_again_is_told_apart() -> None:
+    rows = [replace(row, id="same-0") for row in examples(count=3)]
+    result = evaluate(RuleSampler(lambda n: "1"), NumberingRenderer(), REWARDS, rows, name="n")
+    assert [item.id for item in result.items] == ["same-0", "same-0 (2)", "same-0 (3)"] and result.summary["num_items"] == 3
+
+
+def test_files_of_format_1_are_read(tmp_path: Path) -> None:
+    rows = examples(count=8)
+    result = evaluation(rows, answer(rows, lambda n: n % 2 == 0))
+    path = tmp_path / "x.json"
+    result.to_json(path)
+    tree = json.loads(path.read_text(encoding="utf-8"))
+    tree["seegrad_eval"] = 1
+    tree["params"] = {**{key: value for key, value in tree["params"].items() if key not in ("seeds", "num_samples")}, "seed": 0}
+    tree["items"] = [{key: value for key, value in item.items() if key not in ("attempt", "seed", "reason")} for item in tree["items"]]
+    (tmp_path / "old.json").write_text(json.dumps(tree), encoding="utf-8")
+    old = EvalResult.from_json(tmp_path / "old.json")
+    assert old.items == result.items and old.summary == result.summary
+    tree["seegrad_eval"] = 3
+    path.write_text(json.dumps(tree))
+    with pytest.raises(RunError, match="format 1 or 2"):
+        EvalResult.from_json(path)
+
+
+def test_several_answers_come_back_from_a_file_an_item_a_line(tmp_path: Path) -> None:
+    result = sampled(examples(count=5), lambda n: 0.5, seeds=(0, 1))
+    path = tmp_path / "x.json"
+    result.to_json(path)
+    assert EvalResult.from_json(path) == result
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert sum(line.startswith('{"id"') for line in lines) == 40

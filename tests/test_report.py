@@ -6,8 +6,6 @@ import io
 import json
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +13,14 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from seegrad import figures, page
-from seegrad.compare import compare, length_bins, slices
+from seegrad import page
+from seegrad.compare import LengthBin, compare
 from seegrad.errors import RunError, UsageError
-from seegrad.evaluate import EvalItem, EvalResult
+from seegrad.evaluate import EvalItem, EvalResult, write_file
+from seegrad.images import content_hash
 from seegrad.report import report
-from seegrad.statistics import NOTHING, Interval
-from tests.reporting import answer, evaluation, examples, write_run
+from seegrad.statistics import NOTHING, Interval, wilson
+from tests.reporting import answer, evaluation, examples, sampled, write_run
 
 Rule = Callable[[int], bool]
 
@@ -39,6 +38,13 @@ def item(name: str, parsed: str | None, correct: bool, **more: object) -> EvalIt
     return EvalItem(name, "q", "1", parsed=parsed, correct=correct, **more)  # type: ignore[arg-type]
 
 
+def shade(level: int) -> bytes:
+    """A grey picture."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (30, 30), (level, level, level)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_run(tmp_path_factory.mktemp("run"))
@@ -49,21 +55,6 @@ def text(run: Path) -> str:
     path = report(run)
     assert path == run / "report" / "report.md"
     return path.read_text(encoding="utf-8")
-
-
-def test_comparison_counts_by_hand() -> None:
-    # a: right on 1, 2; readable on 1, 2, 3.   b: right on 2, 3, 4, 5; readable everywhere.
-    a = result(item("1", "1", True), item("2", "1", True), item("3", "2", False), item("4", None, False), item("5", None, False))
-    b = result(item("1", "2", False), item("2", "1", True), item("3", "1", True), item("4", "1", True), item("5", "1", True), version=3)
-    found = compare(a, b)
-    assert (found.accuracy.a.estimate, found.accuracy.b.estimate) == (0.4, 0.8)
-    assert found.accuracy.difference.estimate == pytest.approx(0.4)
-    assert [pair.a.id for pair in found.improved] == ["3", "4", "5"] and [pair.a.id for pair in found.worsened] == ["1"]
-    assert found.accuracy.p == 10 / 16  # three against one: 2 · (1 + 4) / 2⁴
-    assert found.format_rate.difference.estimate == pytest.approx(0.4)
-    assert found.accuracy_given_parsable.a.estimate == 2 / 3 and found.accuracy_given_parsable.b.estimate == 4 / 5
-    assert found.accuracy_given_parsable.difference.estimate == pytest.approx(4 / 5 - 2 / 3)
-    assert found.num_parsable_in_both == 3 and found.parsable_in_both.difference.estimate == 0.0
 
 
 def test_a_gain_of_form_alone_is_not_called_seeing() -> None:
@@ -78,27 +69,6 @@ def test_a_gain_of_form_alone_is_not_called_seeing() -> None:
     assert "It sees better, not only answers in a better form." in "\n".join(page.findings(better, {}))
 
 
-def test_items_are_paired_by_id_not_by_place() -> None:
-    a, b = model(lambda n: n < 20), model(lambda n: n < 30, version=1)
-    mixed = replace(b, items=b.items[::-1])
-    assert compare(a, mixed).accuracy == compare(a, b).accuracy
-    assert len(compare(a, mixed).improved) == 10 and not compare(a, mixed).worsened
-    renamed = [replace(one, id=other.id, question=other.question, answer=other.answer) for one, other in zip(mixed.items, a.items, strict=True)]
-    by_place = replace(b, items=tuple(renamed))
-    assert compare(a, by_place).worsened  # the planted error is noticed
-
-
-def test_other_items_are_refused_with_both_counts() -> None:
-    with pytest.raises(UsageError, match="'v0' has 40 items and 'v1' has 30, 30 of them the same") as caught:
-        compare(model(lambda n: True), model(lambda n: True, count=30, version=1))
-    assert "\n" not in str(caught.value)
-    same = model(lambda n: True)
-    with pytest.raises(UsageError, match="asks something else"):
-        compare(same, replace(same, items=(replace(same.items[0], answer="99"), *same.items[1:])))
-    with pytest.raises(UsageError, match="2 items with the id"):
-        compare(same, replace(same, items=(*same.items, same.items[0])))
-
-
 def test_items_without_a_grade_are_left_out_and_counted() -> None:
     a, b = model(lambda n: True), model(lambda n: n > 0, version=1)
     broken = replace(b, items=(replace(b.items[0], error="grader raised"), *b.items[1:]))
@@ -107,21 +77,6 @@ def test_items_without_a_grade_are_left_out_and_counted() -> None:
     assert "1 items have no grade" in "\n".join(page.measured(found, page.name_models(a, broken)))
     with pytest.raises(UsageError, match="no item that is graded in both"):
         compare(a, replace(b, items=tuple(replace(one, error="x") for one in b.items)))
-
-
-def test_slices_split_all_items_and_keep_numbers_in_order() -> None:
-    found = slices(compare(model(lambda n: n % 2 == 0), model(lambda n: True, version=1)))
-    assert {"answer", "kind", "language"} <= set(found) and "task" not in found  # one value is no category
-    assert all(sum(row.num_items for row in rows) == 40 for rows in found.values())
-    assert [row.value for row in found["answer"]] == sorted((row.value for row in found["answer"]), key=float)
-
-
-def test_length_bins_hold_every_answer_once() -> None:
-    one = model(lambda n: n % 4 == 0)
-    bins = length_bins(one)
-    assert sum(row.num_items for row in bins) == 40
-    assert sum(row.accuracy.estimate * row.num_items for row in bins) == pytest.approx(10)
-    assert all(row.low <= row.mean_length <= row.high for row in bins)
 
 
 def test_the_first_line_says_what_happened(text: str) -> None:
@@ -146,7 +101,7 @@ def test_two_trained_models_are_not_called_base_and_trained() -> None:
 
 def test_every_linked_figure_exists_and_is_a_picture(run: Path, text: str) -> None:
     links = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text)
-    assert {"rates.png", "examples.png", "splits.png", "lengths.png", "learning.png"} == set(links)
+    assert {"rates.png", "form-and-sight.png", "examples.png", "splits.png", "lengths.png", "learning.png"} == set(links)
     for link in links:
         with Image.open(run / "report" / link) as picture:
             assert picture.width > 300 and len(picture.convert("RGB").getcolors(1 << 24) or ()) > 3
@@ -167,7 +122,7 @@ def test_the_page_follows_the_files(run: Path, tmp_path: Path) -> None:
 
 
 def test_the_page_holds_both_splits_questions_and_chinese_answers(text: str) -> None:
-    assert "Right on 40 `ood` questions:" in text and "## Beyond the test split" in text
+    assert "Right on 40 `ood` questions:" in text and "## Beyond `test`" in text
     assert "圆形：共" in text and "By kind:" in text and "By gold answer:" in text
     assert "First tenth → last tenth" in text and "- reward: 0.575 → 1.48" in text
 
@@ -204,20 +159,6 @@ def test_refusals_name_what_to_do(run: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
-def test_boxes_are_drawn_where_the_answers_are(tmp_path: Path) -> None:
-    picture = io.BytesIO()
-    Image.new("RGB", (40, 40), "white").save(picture, "PNG")
-    plain = figures.strip([figures.Shown((picture.getvalue(),), "t", ("l",))])
-    boxed = figures.strip([figures.Shown((picture.getvalue(),), "t", ("l",), ((figures.COLOR_GOLD, (10, 10, 29, 29)),))])
-    gold = tuple(int(figures.COLOR_GOLD[i : i + 2], 16) for i in (1, 3, 5))
-
-    def count(data: bytes) -> int:
-        colors = Image.open(io.BytesIO(data)).convert("RGB").getcolors(1 << 24) or []
-        return {color: number for number, color in colors}.get(gold, 0)
-
-    assert count(plain) == 0 and count(boxed) > 100
-
-
 def test_grounding_reports_the_mean_overlap(tmp_path: Path) -> None:
     rows = [EvalItem(str(n), "Where is the circle?", "1,2,30,40", parsed="1,2,30,40", scores={"iou": 0.2 + n / 100}, num_tokens=5) for n in range(40)]
     better = [replace(one, scores={"iou": one.scores["iou"] + 0.3}, correct=True) for one in rows]
@@ -245,12 +186,90 @@ def test_numbers_are_written_for_people() -> None:
     assert page.percent(NOTHING) == "none"
 
 
-def test_figures_open_no_window() -> None:
-    script = "import sys, seegrad.report; sys.exit('pyplot' if 'matplotlib.pyplot' in sys.modules or 'torch' in sys.modules else 0)"
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+def test_several_answers_are_paired_with_several_and_drawn(tmp_path: Path) -> None:
+    rows = examples(count=30)
+    folder = tmp_path / "evals"
+    for name, skill, version in (("base", 0.3, 0), ("trained", 0.6, 7)):
+        sampled(rows, lambda n, skill=skill: skill, num_samples=4, seeds=(0, 1), name=f"{name}-k4", version=version).to_json(
+            folder / f"{name}-k4.json"
+        )  # type: ignore[misc]
+        evaluation(rows, answer(rows, lambda n, every=version: n % 2 < every), name=name, version=version).to_json(folder / f"{name}.json")  # type: ignore[misc]
+    text = report(folder).read_text(encoding="utf-8")
+    assert text.startswith("**The trained model answers 100.0 % of 30 test questions right, the base model 0.0 %")  # once and greedily comes first
+    assert "Right on 30 `test, 8 answers at 0.7` questions:" in text and "## Several answers to a question: `test, 8 answers at 0.7`" in text
+    assert "| k | base, pass@k | trained, pass@k | base, maj@k | trained, maj@k |" in text and "standard deviation between seeds" in text
+    assert "permutation p" in text and "McNemar p" in text and (folder / "report/passes.png").is_file()
+    (folder / "base.json").unlink()
+    (folder / "trained.json").unlink()
+    text = report(folder).read_text(encoding="utf-8")
+    assert "(exact permutation test)" in text and "from mostly wrong to mostly right" in text and "base mostly right" in text
+    assert "seed 0, 1, 8 answers to each item" in text and "of 8 answers right" in text and "effective number of answers" in text
 
 
-def test_learning_curves_take_missing_values_and_two_runs() -> None:
-    records = [{"step": 1, "reward": 0.5, "trainer/kl": None}, {"step": 2, "reward": None}, {"step": 3, "reward": 0.7}]
-    assert figures.learning_curves({}) is None
-    assert figures.learning_curves({"a": records, "b": records}, [(0, 0.1), (1, 0.5), (2, 0.6)]) is not None
+def test_once_against_several_answers_is_a_comparison_too(tmp_path: Path) -> None:
+    rows = examples(count=20)
+    evaluation(rows, answer(rows, lambda n: n % 2 == 0), name="base").to_json(tmp_path / "base.json")
+    sampled(rows, lambda n: 0.9, name="trained", version=7).to_json(tmp_path / "trained.json")
+    text = report(tmp_path).read_text(encoding="utf-8")
+    assert "n = 20 items, 1 and 4 answers" in text and "| 4 | none |" in text
+    across = report(tmp_path / "base.json", tmp_path / "trained.json", tmp_path / "out").read_text(encoding="utf-8")
+    assert across.splitlines()[0] == text.splitlines()[0]
+
+
+def test_flips_with_several_pictures_and_with_none(tmp_path: Path) -> None:
+    pictures = [shade(level) for level in (10, 120, 230)]
+    for data in pictures:
+        write_file(tmp_path / "images" / f"{content_hash(data)}.png", data)
+    shown = [tuple(content_hash(data) for data in pictures), (), (content_hash(pictures[0]),)]
+    for name, version in (("base", 0), ("trained", 3)):
+        items = tuple(
+            EvalItem(str(n), "这些图中一共有几个圆形？", "3", images, parsed="3" if version else "2", correct=bool(version))
+            for n, images in enumerate(shown)
+        )
+        EvalResult(name, items, 1.0, version).to_json(tmp_path / "eval" / f"{name}.json")
+    text = report(tmp_path).read_text(encoding="utf-8")
+    assert "**`0`**, gold answer `3`, 3 pictures" in text and "**`1`**, gold answer `3`, no picture" in text and "**`2`**, gold answer `3`\n" in text
+    assert "examples.png" in text and "not found" not in text
+    colors = {color for _, color in Image.open(tmp_path / "report/examples.png").convert("RGB").getcolors(1 << 24) or []}
+    assert {(level, level, level) for level in (10, 120, 230)} <= colors
+    for name in ("base", "trained"):
+        result = EvalResult.from_json(tmp_path / "eval" / f"{name}.json")
+        replace(result, items=tuple(replace(one, images=()) for one in result.items)).to_json(tmp_path / "text" / f"{name}.json")
+    text = report(tmp_path / "text").read_text(encoding="utf-8")
+    assert "examples.png" not in text and "not found" not in text and "### From wrong to right" in text
+
+
+def test_faults_are_told_by_reason(tmp_path: Path) -> None:
+    rows = examples(count=20)
+    base, trained = evaluation(rows, answer(rows, lambda n: n % 2 == 0), name="base"), evaluation(rows, answer(rows, lambda n: True), version=2)
+    broken = [replace(one, error="e", reason="grader failed" if n else "damaged picture") if n < 4 else one for n, one in enumerate(trained.items)]
+    base.to_json(tmp_path / "base.json")
+    replace(trained, name="trained", items=tuple(broken)).to_json(tmp_path / "trained.json")
+    text = report(tmp_path).read_text(encoding="utf-8")
+    assert "trained: 4 of 20 answers have no grade and count in no rate: 3 `grader failed`, 1 `damaged picture`" in text
+
+
+@pytest.mark.parametrize(
+    ("rates", "said"),
+    [
+        ((0.1, 0.9, 0.1), "an inverted U: 90.0 % right at 10–19 tokens, 10.0 % for the shortest, 10.0 % for the longest."),
+        ((0.9, 0.5, 0.1), "no inverted U is shown; the longest answers are right less often"),
+        ((0.1, 0.5, 0.9), "no inverted U is shown; the longest answers are right more often"),
+        ((0.5, 0.52, 0.5), "no dependence on length is shown"),
+        ((0.1, 0.9, 0.1, 0.9, 0.1), "no inverted U is shown; it goes up and down more than once"),
+        ((0.1, 0.5, 0.9, 0.5, 0.1), "an inverted U"),
+        ((0.1, 0.9), "too alike in length"),
+    ],
+)
+def test_the_shape_over_length_is_said_only_where_it_is_shown(rates: tuple[float, ...], said: str) -> None:
+    bins = [LengthBin(10 * n, 10 * n + 9, 10 * n + 5, 100, 0, wilson(round(100 * rate), 100)) for n, rate in enumerate(rates)]
+    assert said in page.arc(bins)
+
+
+def test_what_is_missing_is_asked_for_in_the_same_way(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    for path in (tmp_path / "run/eval").glob("*.json"):
+        path.unlink()
+    sampled(examples(count=10), lambda n: 0.5, seeds=(0, 1), version=20).to_json(tmp_path / "run/eval/test-k4.json")
+    with pytest.raises(UsageError, match=r"--num-items 10 --samples 4 --temperature 0\.7 --seeds 2 --out"):
+        report(tmp_path / "run")
