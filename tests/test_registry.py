@@ -38,6 +38,14 @@ def test_a_file_address_loads_from_any_folder_and_once(tmp_path: Path, monkeypat
     assert relative is absolute and relative(None, "") == 0.5
 
 
+def test_a_file_may_import_its_neighbours_but_hides_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "next_door.py").write_text("VALUE = 0.25\n")
+    (tmp_path / "json.py").write_text("raise RuntimeError('this is not the json that everybody means')\n")
+    (tmp_path / "mine.py").write_text("import json\nfrom next_door import VALUE\n\ndef f(example, text):\n    return VALUE\n")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert registry.load("reward", f"{tmp_path}/mine.py:f")(None, "") == 0.25
+
+
 def test_two_files_of_one_name_do_not_meet(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
@@ -49,7 +57,7 @@ def test_two_files_of_one_name_do_not_meet(tmp_path: Path) -> None:
     ("name", "message"),
     [
         ("coutn", "no reward 'coutn'; did you mean 'count'\\?; or give your own as file.py:function"),
-        ("zzz", "known: choice, count"),
+        ("zzz", "known: choice, .*count, "),
         ("nowhere.py:f", r"file 'nowhere\.py' does not exist \(looked in "),
         ("no.such.module:f", "module 'no.such.module' cannot be imported"),
         ("seegrad.advantages:meann", "has no 'meann'; did you mean 'mean'"),

@@ -95,7 +95,9 @@ class WorkerProcess:
 
         `patience` (seconds) is for one that is about to end by itself, so that its own end can be told.
         """
-        if os.getpid() == self._owner:  # a fork of this process has no say
+        if os.getpid() != self._owner:  # a fork of this process has no say
+            self._process.poll()
+        else:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(patience)
             with suppress(ProcessLookupError, PermissionError):
