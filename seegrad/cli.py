@@ -259,6 +259,26 @@ def doctor_command(
     raise typer.Exit(doctor(name, [*settings, *_model_setting(model)], num_items=num_items, num_samples=samples, model=use_model, as_json=as_json))
 
 
+@app.command("reproduce", epilog=EXIT_CODES)
+def reproduce_command(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe name or TOML file.")] = "count",
+    overrides: Overrides = None,
+    model: ModelName = None,
+    data: Annotated[str | None, typer.Option("--data", help="Where the rows are: a file, a folder or a hub id (data.path).")] = None,
+    split: Split = "test",
+    out: Annotated[Path | None, typer.Option(help="The run directory (default: runs/reproduce-RECIPE).")] = None,
+) -> None:
+    """Base evaluation, training, trained evaluation and report as one command.
+
+    Interrupted anywhere, the same command continues; what is done already is not done again.
+    """
+    from seegrad.reproduce import reproduce
+
+    name, settings = _name_first("count", recipe, overrides)
+    settings += [*_model_setting(model), *([] if data is None else [f"data.path={json.dumps(data)}"])]
+    raise typer.Exit(reproduce(name, settings, split=split, out=out))
+
+
 @data_app.command("list", epilog=EXIT_CODES)
 def data_list() -> None:
     """List the data sets: splits, answers, where they come from."""

@@ -200,14 +200,13 @@ def measured(comparison: Comparison, names: Names) -> list[str]:
     """How it was measured: what was evaluated, with which settings, what was left out."""
     lines = []
     for name, result in ((names.short_a, comparison.a), (names.short_b, comparison.b)):
-        speed = f"{len(result.items) / result.total_seconds:.1f} answers/s, " if result.total_seconds > 0 else ""
         params = ", ".join(f"{key} {result.params[key]}" for key in ("temperature", "max_tokens", "seed") if key in result.params)
         if "seeds" in result.params:
             params += f", seed {', '.join(map(str, result.params['seeds']))}"
         params += f", {_answers(result)} answers to each item" if num_asked(result.items) > 1 else ""
         where = "".join(f"{part}, " for part in (result.dataset, result.split) if part)
         model = f"model {code(result.model)}, " if result.model else ""
-        lines.append(f"{name}: {code(result.name)}, {model}step {result.version}, {where}{params}; {speed}{result.total_seconds:.1f} s")
+        lines.append(f"{name}: {code(result.name)}, {model}step {result.version}, {where}{params}")
         reasons = Counter(item.reason or "no reason recorded" for item in result.items if item.error is not None)
         if reasons:
             listed = ", ".join(f"{count:,} {code(reason)}" for reason, count in reasons.most_common())
@@ -220,7 +219,12 @@ def measured(comparison: Comparison, names: Names) -> list[str]:
     lines.append(
         f"Intervals are 95 %: Wilson for a rate{several}, percentile bootstrap for a mean, and for a difference the bootstrap over paired items."
     )
-    return lines
+    return [*lines, f"Wall time (not the same in two equal runs): {_wall(comparison.a, names.short_a)}; {_wall(comparison.b, names.short_b)}"]
+
+
+def _wall(result: EvalResult, name: str) -> str:
+    speed = f", {len(result.items) / result.total_seconds:.1f} answers/s" if result.total_seconds > 0 else ""
+    return f"{name} {result.total_seconds:.1f} s{speed}"
 
 
 def change(measure: Measure) -> str:
