@@ -224,6 +224,7 @@ def script(tmp_path: Path, body: str) -> subprocess.Popen[str]:
 import json, os, signal, sys, threading, time
 from seegrad.rewards.base import Rewards
 from seegrad.types import Example
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell inherits that it is ignored
 ROW = Example("row-7", "?", "aa")
 rewards = Rewards({{{DOES!r}: 1.0}}, workers=2, timeout=600)
 """
@@ -237,8 +238,9 @@ rewards = Rewards({{{DOES!r}: 1.0}}, workers=2, timeout=600)
 def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
     try:
         return process.communicate(timeout=PATIENCE)
-    finally:
+    except subprocess.TimeoutExpired:
         process.kill()
+        raise AssertionError(f"it does not end; so far: {process.communicate()}") from None
 
 
 def test_prints_of_graders_reach_the_terminal_and_nothing_else(tmp_path: Path) -> None:
