@@ -29,6 +29,7 @@ def rollout_metrics(groups: Sequence[Group]) -> dict[str, float]:
         "rollout/completion_tokens_mean": _mean(lengths),
         "rollout/truncated_fraction": _mean([rollout.completion.stop_reason == "length" for rollout in rollouts]),
         "rollout/errors": float(len(rollouts) - len(graded)),
+        **{f"rollout/errors/{name}": float(count) for name in parts if (count := sum(name not in rollout.scores for rollout in rollouts))},
         **_prompt_tokens(groups),
         "tokens/sampled": float(sum(lengths)),
     }

@@ -199,7 +199,9 @@ def tell(reporter: Reporter, step: int, groups: Sequence[Group], metrics: Mappin
         reporter.samples(groups)
     errors = [rollout.error for group in groups for rollout in group.rollouts_G if rollout.error is not None]
     if errors:
-        reporter.note(f"step {step}: {len(errors)} answers could not be graded and were left out; the first: {errors[0]}")
+        total = sum(len(group.rollouts_G) for group in groups)
+        alarm = "warning: most of this step is lost: " if 2 * len(errors) > total else ""
+        reporter.note(f"step {step}: {alarm}{len(errors)} of {total} answers could not be graded and were left out; the first: {errors[0]}")
     if metrics["train_datums"] == 0:
         reporter.note(f"step {step}: all {len(groups)} groups are flat (equal rewards within each): nothing to learn from, no update")
     if metrics.get("trainer/skipped"):

@@ -265,6 +265,23 @@ def test_failed_graders_are_told_counted_and_not_trained_on(tmp_path: Path) -> N
     assert failed and all(len(rollout["entropy"]) == len(rollout["tokens"]) and rollout["advantage"] == 0 for rollout in failed)
     assert sum(line["rollout/errors"] for line in run.metrics()) == len(failed)
     assert any("could not be graded" in note and "planted" in note for note in reporter.notes)
+    assert not any("most of this step is lost" in note for note in reporter.notes)
+
+
+def test_a_step_that_is_mostly_ungraded_is_a_warning_and_each_part_is_counted(tmp_path: Path) -> None:
+    class Rarely(fakes.OneByOne):
+        def grade(self, example: Example, text: str):  # type: ignore[no-untyped-def]
+            grade = fakes.rewards().grade(example, text)
+            name = next(iter(grade.scores))
+            missing = {part: value for part, value in grade.scores.items() if part != name}
+            return grade if text[:1] in "12" else grade._replace(scores=missing, reward=0.0, error=f"grader.py:3 sample {example.id}: planted")
+
+    reporter = fakes.Quiet()
+    fake_run(tmp_path / "run", fakes.config(steps=1), reporter=reporter, rewards=Rarely())
+    (line,) = RunDir.open(tmp_path / "run").metrics()
+    (counted,) = [name for name in line if name.startswith("rollout/errors/")]
+    assert counted.endswith("first_digit") and 8 < line[counted] == line["rollout/errors"] < 16
+    assert any(f"most of this step is lost: {line['rollout/errors']:.0f} of 16 answers" in note for note in reporter.notes)
 
 
 def test_a_step_without_any_grade_stops_the_run(tmp_path: Path) -> None:
