@@ -222,6 +222,7 @@ def sample(
 
     The question is a row of the data set, or your own with --question and --image.
     """
+    from seegrad.rollout import answers
     from seegrad.wiring import Parts, find_target, own_example
 
     found = find_target(target, recipe=recipe)
@@ -230,9 +231,11 @@ def sample(
     prompt = parts.renderer.render(example)
     print(f"{example.question}\n  ({len(prompt)} prompt tokens, {sum(map(len, prompt.images))} of them picture; gold: {example.answer or 'unknown'})")
     params = parts.sampling(temperature=temperature, seed=seed)
-    for number, completion in enumerate(found.sampler(parts).sample([prompt], params, num)[0], 1):
+    completions = found.sampler(parts).sample([prompt], params, num)[0]
+    grades = [] if question or image else parts.rewards.grade_groups([(example, answers(completions))])[0]
+    outcomes = [f", not graded: {grade.error}" if grade.error else f", reward {grade.reward:.2f}" for grade in grades]
+    for number, (completion, grade) in enumerate(zip(completions, outcomes or [""] * num, strict=True), 1):
         total, length = float(completion.logprobs_T.sum()), len(completion.tokens_T)
-        grade = "" if question or image else f", reward {parts.rewards.grade(example, completion.text)[1]:.2f}"
         print(f"\n#{number}: {length} tokens, logprob {total:.2f} ({total / length:.3f} a token), {completion.stop_reason}{grade}\n{completion.text}")
         if tokens:
             pieces = zip(parts.renderer.tokens(completion.tokens_T), completion.logprobs_T, strict=True)
