@@ -230,12 +230,12 @@ def test_doctor_passes_and_fails(tmp_path: Path) -> None:
 def test_data_and_list(tmp_path: Path) -> None:
     assert "contact" not in seegrad("data", "list", cwd=tmp_path)
     listed = seegrad("data", "list", cwd=tmp_path)
-    assert all(line in listed for line in ("\nground      ", "\nsplits      pretrain, train, dev, test, ood\n"))
+    assert all(text in listed for text in ("\nground  ", "splits: pretrain, train, dev, test, ood · drawn", "splits: train 3,503, dev 748, test 100"))
     printed = seegrad("data", "show", "choice", "-n", "5", cwd=tmp_path)
     assert printed.count("#") == 5
     assert (tmp_path / "runs/choice-train.png").read_bytes().startswith(b"\x89PNG")
     listed = seegrad("list", cwd=tmp_path)
-    for word in ("choice, count, ground", "importance_sampling", "mean_std", "qwen3_vl", "none yet"):
+    for word in ("choice, clevr-count, count", "geo3k, geoqa, ground", "importance_sampling", "mean_std", "qwen3_vl", "none yet"):
         assert word in listed
 
 
