@@ -166,7 +166,7 @@ def _parsed(text: str) -> Any:
 
 def _lists(question: str, letter: str, choice: str) -> bool:
     """Whether the question has the option after its letter: `A. …`, `(A) …`, `A：…`."""
-    return re.search(rf"(?<![A-Za-z]){letter}\s*[.:)、．：）]\s*{re.escape(choice.strip())}(?![0-9A-Za-z])", question) is not None
+    return re.search(rf"(?<![A-Za-z]){letter}\s*[.:)、．：）]\s*{re.escape(choice.strip())}(?![0-9A-Za-z]|\.\d)", question) is not None
 
 
 def _messages(messages: Sequence[Mapping[str, Any]], column: str) -> tuple[str, list[Any]]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from seegrad.config import DataConfig
 from seegrad.data.cells import MISSING
 from seegrad.data.files import RowSource
-from seegrad.errors import UsageError, nearest
+from seegrad.errors import DataError, UsageError, nearest
 
 PROMPTS = ("problem", "question", "prompt", "query", "instruction", "messages", "conversations", "input", "text")
 CHATS = ("messages", "conversations")
@@ -105,7 +104,11 @@ def _pictures(source: RowSource, data: DataConfig, used: set[str | None]) -> tup
     numbered = [name for name in source.columns if _NUMBERED.fullmatch(name)]
     files = [lower[name] for name in PICTURE_FILES if name in lower]
     usual = found or sorted(numbered, key=lambda name: int(re.findall(r"\d+", name)[-1])) or files[:1]
-    return tuple(usual or (name for name in source.columns if name not in used and _holds_pictures(source, name)))
+    if usual:
+        return tuple(usual)
+    # a model must not be trained blind because of a name
+    seen = {name for row in _first_rows(source) for name, value in row.items() if name not in used and _is_picture(value)}
+    return tuple(name for name in source.columns if name in seen)
 
 
 def _has_bytes(value: Any) -> bool:
@@ -114,14 +117,19 @@ def _has_bytes(value: Any) -> bool:
     return any(map(_has_bytes, value)) if isinstance(value, list) else isinstance(value, bytes)
 
 
-def _holds_pictures(source: RowSource, name: str) -> bool:
-    """Whether a column has a picture among its first cells, whatever its name: a model must not be trained blind because of a name."""
-    for value in islice(source.column(name), LOOKED_AT):
-        first = value[0] if isinstance(value, list) and value else value
-        if isinstance(first, Mapping) and "bytes" in first:
-            return True
-        if isinstance(first, bytes) and first.startswith((b"\x89PNG", b"\xff\xd8\xff", b"RIFF", b"GIF8")):
-            return True
-        if isinstance(first, str) and first.startswith("data:image/"):
-            return True
-    return False
+def _is_picture(value: Any) -> bool:
+    """Whether a cell holds a picture, or several, without a doubt."""
+    first = value[0] if isinstance(value, list) and value else value
+    if isinstance(first, Mapping):
+        return "bytes" in first
+    if isinstance(first, bytes):
+        return first.startswith((b"\x89PNG", b"\xff\xd8\xff", b"RIFF", b"GIF8"))
+    return isinstance(first, str) and first.startswith("data:image/")
+
+
+def _first_rows(source: RowSource) -> Iterator[dict[str, Any]]:
+    for index in range(min(LOOKED_AT, len(source))):
+        try:
+            yield source.row(index)
+        except DataError:
+            continue

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,8 @@ def open_rows(path: str | Path, split: str = "", *, revision: str = "", hub: str
         source = Picked(source, _positions(len(source), *part), f"{source.name}, part {split}")
     if not len(source):
         raise DataError(f"{source.name}: there are no rows; give a file or a split that has some", reason="no rows")
+    if not source.columns:
+        raise DataError(f"{source.name}: no row is an object with named columns", reason="file cannot be read")
     return source
 
 
@@ -93,7 +96,7 @@ class Several:
         return tuple(dict.fromkeys((*source.folders(inner), self._root)))
 
     def _at(self, index: int) -> tuple[RowSource, int]:
-        number = next(number for number, start in enumerate(self._starts[1:]) if index < start)
+        number = bisect_right(self._starts, index) - 1
         return self._sources[number], index - self._starts[number]
 
 

@@ -51,6 +51,7 @@ class File:
 
     def __init__(self, path: Path) -> None:
         self.path, self.name = path, str(path)
+        self._stamp = _stamp(path)
 
     def row(self, index: int) -> dict[str, Any]:
         raise NotImplementedError
@@ -67,6 +68,15 @@ class File:
 
     def place(self, index: int) -> str:
         return f"{self.path.name}, row {index}"
+
+    def check_unchanged(self) -> None:
+        """An index of another file's rows would give wrong rows without a word. Raises DataError."""
+        try:
+            changed = _stamp(self.path) != self._stamp
+        except OSError as error:
+            raise DataError(f"{self.path} cannot be read any more: {error.strerror or error}", reason="file cannot be read") from None
+        if changed:
+            raise DataError(f"{self.path} has changed since it was opened; start again", reason="file has changed")
 
     def folders(self, index: int) -> tuple[Path, ...]:
         return (self.path.parent,)
@@ -91,11 +101,13 @@ class _Indexed(File):
         self._lines.append(line)
 
     def _read(self, index: int) -> bytes:
+        self.check_unchanged()
         with self.path.open("rb") as file:
             file.seek(self._offsets[index])
             return file.read(self._lengths[index])
 
     def column(self, name: str) -> Iterator[Any]:
+        self.check_unchanged()
         with self.path.open("rb") as file:
             for index in range(len(self)):
                 file.seek(self._offsets[index])
@@ -196,21 +208,17 @@ class Csv(_Indexed):
                 ends[0] = (number, offset + len(line))
                 yield _decoded(line, path, number)
 
-        with _long_fields():
-            reader = csv.reader(texts(), delimiter=delimiter)
-            last = (0, 0)
-            header: list[str] | None = None
-            try:
-                for fields in reader:
-                    first, last = last, ends[0]
-                    if not any(fields):
-                        continue
-                    if header is None:
-                        header = [name.strip() for name in fields]
-                    else:
-                        self._add(first[1], last[1] - first[1], first[0] + 1)
-            except csv.Error as error:
-                raise DataError(f"{path}, line {ends[0][0]}: {error}", reason="file cannot be read") from None
+        last = (0, 0)
+        header: list[str] | None = None
+        try:
+            for fields in _records(texts(), delimiter):
+                first, last = last, ends[0]
+                if header is None:
+                    header = [name.strip() for name in fields] if any(fields) else None
+                elif fields:  # a blank line is no row
+                    self._add(first[1], last[1] - first[1], first[0] + 1)
+        except csv.Error as error:
+            raise DataError(f"{path}, line {ends[0][0]}: {error}", reason="file cannot be read") from None
         if header is None:
             raise DataError(f"{path} is empty; expected a line of column names, then rows", reason="file cannot be read")
         if len(set(header)) < len(header):
@@ -223,8 +231,7 @@ class Csv(_Indexed):
         """A quote that is never closed swallows the rest of the file."""
         text = _decoded(self._read(len(self) - 1), self.path, self._lines[-1])
         try:
-            with _long_fields():
-                list(csv.reader(text.splitlines(keepends=True), delimiter=self._delimiter, strict=True))
+            list(_records(_kept_lines(text), self._delimiter, strict=True))
         except csv.Error as error:
             if "unexpected end" in str(error):
                 raise DataError(
@@ -232,9 +239,8 @@ class Csv(_Indexed):
                 ) from None
 
     def _cells(self, data: bytes, index: int) -> dict[str, Any]:
-        text = _decoded(data.removeprefix(BOM), self.path, self._lines[index])
-        with _long_fields():
-            fields = next(csv.reader(_kept_lines(text), delimiter=self._delimiter))
+        text = _decoded(data, self.path, self._lines[index])
+        fields = next(_records(_kept_lines(text), self._delimiter))
         if len(fields) != len(self.columns):
             raise DataError(
                 f"line {self._lines[index]} of {self.path.name} has {len(fields)} fields, the header {len(self.columns)}",
@@ -285,14 +291,10 @@ def _decoded(data: bytes, path: Path, line: int) -> str:
         ) from None
 
 
-class _long_fields:
-    """csv refuses fields of over 128 KiB (a picture as base64) unless told otherwise; the limit is the process's, so it is put back."""
-
-    def __enter__(self) -> None:
-        self._limit = csv.field_size_limit(sys.maxsize)
-
-    def __exit__(self, *_: object) -> None:
-        csv.field_size_limit(self._limit)
+def _records(lines: Iterator[str], delimiter: str, *, strict: bool = False) -> Iterator[list[str]]:
+    """The records in lines of CSV. The module's limit of 128 KiB a field is the process's and too small for a picture as base64: it is lifted."""
+    csv.field_size_limit(sys.maxsize)
+    return csv.reader(lines, delimiter=delimiter, strict=strict)
 
 
 def _trimmed(view: mmap.mmap, start: int, end: int) -> tuple[int, int]:
@@ -302,6 +304,11 @@ def _trimmed(view: mmap.mmap, start: int, end: int) -> tuple[int, int]:
     while end > start and view[end - 1] in blank:
         end -= 1
     return start, end
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
 
 
 def _count_newlines(view: mmap.mmap, start: int, end: int) -> int:

@@ -109,6 +109,7 @@ class Parquet(File):
 
     def _load(self, group: int) -> pyarrow.Table:
         if group not in self._faults:
+            self.check_unchanged()
             try:
                 if self._metadata.row_group(group).total_byte_size > self._large_group:
                     self._mapped[group] = self._unpacked(group)

@@ -10,6 +10,7 @@ from typing import Any, overload
 from seegrad import registry
 from seegrad.config import DataConfig
 from seegrad.data.pictures import check_marks, prepared
+from seegrad.data.table import Table
 from seegrad.errors import DataError, SeegradError, UsageError
 from seegrad.types import Example
 
@@ -32,6 +33,8 @@ def load_rows(split: str, data: DataConfig) -> Sequence[Example]:
         return rows
     where = f"data set {data.name!r}, split {split!r}"
     rows = _attempt(lambda: function(split, data), where)
+    if isinstance(rows, Table) and len(rows):
+        return rows  # it checks and cleans by itself
     if not isinstance(rows, Sequence) and not (hasattr(rows, "__len__") and hasattr(rows, "__getitem__")):
         raise DataError(f"{where}: returned {type(rows).__name__}, expected a list of Example or another sequence")
     count = _attempt(lambda: len(rows), where)

@@ -120,6 +120,8 @@ class Table(Sequence[Example]):
         raw = self._make(self.source.row(position), position)
         if not raw.question.replace(IMAGE_MARK, "").strip():
             raise DataError("the question is empty", reason="empty question")
+        for text in (raw.id, raw.question, raw.answer, *raw.choices):
+            _check_characters(text)
         if check_marks(raw.question, len(raw.pictures)) < len(raw.pictures):
             return replace(raw, question=IMAGE_MARK * len(raw.pictures) + raw.question)
         return raw
@@ -135,6 +137,16 @@ class Table(Sequence[Example]):
                 which = f"picture {len(results) + 1} of {len(raw.pictures)}: " if len(raw.pictures) > 1 else ""
                 raise DataError(f"{which}{error}", reason=error.reason) from error.__cause__
         return results
+
+
+def _check_characters(text: str) -> None:
+    """Half of a surrogate pair cannot be written to any file."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        shown = repr(text[:60].encode("ascii", "backslashreplace").decode())
+        message = f"{shown} has half a character (U+{ord(text[error.start]):04X}); expected valid Unicode"
+        raise DataError(message, reason="text with half a character") from None
 
 
 def table(split: str, data: DataConfig) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import re
 import zlib
 from collections import Counter
 from pathlib import Path
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from seegrad import images
 from seegrad.config import Config, DataConfig
 from seegrad.data.skipping import Fitting, Skipping, bad_rows_met, replaced_rows, skipped_rows
 from seegrad.data.table import table
@@ -80,6 +82,7 @@ BROKEN: list[tuple[str, Any, str]] = [
     ("broken data URL", {**GOOD, "image": "data:image/png;base64,!!!"}, "picture damaged"),
     ("too many pixels", {**GOOD, "image": "huge.png"}, "picture too large"),
     ("long prompt", {**GOOD, "question": "w " * 60}, "prompt too long"),
+    ("half a character", {**GOOD, "answer": "\ud83d"}, "text with half a character"),
     ("cut line", '{"question": "?", "ans', "line is not a JSON object"),
     ("line is a list", "[1, 2]", "line is not a JSON object"),
     ("line is no UTF-8", b'{"question": "\xff"}', "line is not a JSON object"),
@@ -267,6 +270,16 @@ def test_a_row_that_cannot_be_rendered_is_a_bad_row(tmp_path: Path) -> None:
     rows = parts(tmp_path).examples("train", train=True)
     assert rows[0].question == "whole"
     assert isinstance(rows, Skipping) and rows.is_bad(0) and not rows.is_bad(1)
+
+
+def test_every_reason_is_in_the_documents() -> None:
+    root = Path(__file__).parents[2]
+    documents = "".join((root / "docs" / name).read_text(encoding="utf-8") for name in ("data.md", "images.md"))
+    modules = ("cells", "formats", "parquet", "pictures", "rows", "skipping", "table")
+    source = "".join((root / "seegrad" / "data" / f"{name}.py").read_text(encoding="utf-8") for name in modules)
+    reasons = set(re.findall(r'reason="([^"{]+)"', source)) - {"file cannot be read", "no rows", "no good row"}  # those of no row
+    assert len(reasons) > 15
+    assert [reason for reason in sorted(reasons | set(images.REASONS)) if reason not in documents] == []
 
 
 def test_a_missing_path_is_a_mistake_not_a_bad_row() -> None:
