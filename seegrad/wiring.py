@@ -203,12 +203,13 @@ def eval_path(target: Target, split: str) -> Path:
 
 
 def file_word(name: str) -> str:
-    """A name as part of a file's name: of an address the function, and no separator.
+    """A name as part of a file's name: of an address the function, and no sign that a shell or a path reads.
 
-    >>> file_word("my/rows.py:dev"), file_word("a/b")
-    ('dev', 'a-b')
+    >>> file_word("my/rows.py:dev"), file_word("a/b"), file_word("train[-100:]"), file_word("train[:100]")
+    ('dev', 'a-b', 'train--100..', 'train-..100')
     """
-    return name.rpartition(":")[2].replace("/", "-")
+    word = name.rpartition(":")[2] if "[" not in name else name
+    return word.translate(str.maketrans({"/": "-", "[": "-", "]": "", ":": ".."}))
 
 
 def own_example(question: str, images: Sequence[Path]) -> Example:
