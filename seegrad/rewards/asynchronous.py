@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from seegrad.rewards.calling import Job, Part, Verdict
@@ -61,7 +62,8 @@ class LoopThread:
         self._timeout = timeout
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._end: Callable[[], object] | None = None
+        self._end: weakref.finalize[..., LoopThread] | None = None
+        self._owner = os.getpid()
 
     def run(self, jobs: Sequence[Job]) -> None:
         """Fill in the results of all jobs. KeyboardInterrupt cancels what is under way and goes up."""
@@ -109,7 +111,12 @@ class LoopThread:
 
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
+            if self._loop is not None and self._owner != os.getpid():  # in a fork: the thread is the parent's
+                self._loop = None
+                if self._end is not None:
+                    self._end.detach()
             if self._loop is None:
+                self._owner = os.getpid()
                 self._loop = asyncio.new_event_loop()
                 thread = threading.Thread(target=self._loop.run_forever, name="seegrad-rewards", daemon=True)
                 thread.start()

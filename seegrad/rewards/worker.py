@@ -103,7 +103,7 @@ def _wait_for_end(life: int) -> None:
 
 class _Server:
     def __init__(self, requests: int, responses: int) -> None:
-        self._requests, self._responses = requests, responses
+        self._requests, self._responses, self._pid = requests, responses, os.getpid()
         self._frames = Frames()
         self._parts: dict[str, Part] = {}
         self._loop = asyncio.new_event_loop()
@@ -155,6 +155,8 @@ class _Server:
                 verdicts = job.part.read(job.example, returned, len(answers))
             except BaseException as error:
                 verdicts = job.part.failure(job.example, error, len(answers))
+            if os.getpid() != self._pid:
+                os._exit(0)  # a fork that a grader made and did not end: only one of the two may go on here
             self._send(Response(request.number, call, tuple(verdicts)))
 
     async def _serve_async(self, request: Request, job: Job) -> bytes | None:

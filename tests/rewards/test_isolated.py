@@ -82,11 +82,11 @@ def test_who_is_isolated() -> None:
 
 def test_whatever_a_grader_does_only_its_own_answer_fails(tmp_path: Path) -> None:
     texts = ["aa", "sleep 600", "aa", "exit 0", "no", "exit 7", "signal SIGSEGV", "aa", "signal SIGKILL", "interrupt", "aa", "read"]
-    other, others = Example("row-7", "?", "no"), ["aa", "spin", "no", f"child {tmp_path}", "no"]
+    other, others = Example("row-7", "?", "no"), ["aa", "spin", "no", f"child {tmp_path}", "no", "fork", "no"]
     with Rewards({DOES: 1.0}, timeout=LIMIT) as rewards:
         grades, more, last = rewards.grade_groups([(ROW, texts), (other, others), (ROW, ["aa", "no"] * 10)])
     assert values(grades) == [1, None, 1, None, 0, None, None, 1, None, None, 1, 0]
-    assert values(more) == [0, None, 1, None, 1]
+    assert values(more) == [0, None, 1, None, 1, 1, 1]
     assert values(last) == [1, 0] * 10
     told = {text: grade.error for text, grade in zip([*texts, *others], [*grades, *more], strict=True) if grade.error}
     for text, words in {
