@@ -209,7 +209,7 @@ def file_word(name: str) -> str:
     ('dev', 'a-b', 'train--100..', 'train-..100')
     """
     word = name.rpartition(":")[2] if "[" not in name else name
-    return word.translate(str.maketrans({"/": "-", "[": "-", "]": "", ":": ".."}))
+    return word.replace("/", "-").replace("[", "-").replace("]", "").replace(":", "..")
 
 
 def own_example(question: str, images: Sequence[Path]) -> Example:
