@@ -84,7 +84,12 @@ def choices_of(value: Any) -> tuple[str, ...]:
             value = [present[letter] for letter in letters]
     if not isinstance(value, Sequence) or isinstance(value, str | bytes) or len(value) > len(LETTERS):
         raise DataError(f"the choices are {type(value).__name__}, expected a list of up to {len(LETTERS)}", reason="choices cannot be read")
-    return tuple(_plain(item, "choices") if item is not None else "" for item in value)
+    items = list(value)
+    while items and is_missing(items[-1]):  # columns of one length in all rows are filled up with nulls
+        items.pop()
+    if any(is_missing(item) for item in items):
+        raise DataError("one of the choices is empty, and one after it is not", reason="choices cannot be read")
+    return tuple(_plain(item, "choices") for item in items)
 
 
 def with_choices(question: str, choices: Sequence[str]) -> str:

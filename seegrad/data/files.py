@@ -26,6 +26,13 @@ ENDINGS = (".parquet", ".jsonl", ".ndjson", ".json", ".csv", ".tsv")  # in a fol
 METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet")  # beside pictures, as in Hugging Face's imagefolder
 NO_ROWS = ("dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json", "config.json", "package.json")
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
+OTHER_KINDS = {
+    b"version https://git-lfs": "a Git LFS pointer; fetch the file with: git lfs pull",
+    b"\x1f\x8b": "compressed; unpack it with: gunzip",
+    b"pk\x03\x04": "an archive or a spreadsheet; unpack it, or save the sheet as CSV",
+    b"<!doctype": "a web page, probably an error page; download the file again",
+    b"<html": "a web page, probably an error page; download the file again",
+}
 SAME = (("train", "training"), ("dev", "validation", "valid", "val"), ("test", "testing"))  # words for one split
 SPLIT_COLUMNS = ("split", "original_split")
 _PART = re.compile(r"(?P<name>.*)\[(?P<start>-?\d+%?)?:(?P<stop>-?\d+%?)?\]")
@@ -61,6 +68,7 @@ def open_file(path: Path, cache: GroupCache | None = None) -> RowSource:
     if ending not in ENDINGS:
         raise UsageError(f"{path} has the ending {ending!r}; rows are read from {', '.join(ENDINGS)}")
     try:
+        _refuse_other_kinds(path)
         return Parquet(path, cache) if ending == ".parquet" else _text_reader(path, ending)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}", reason="file cannot be read") from None
@@ -132,6 +140,15 @@ class Picked:
 def where_equal(source: RowSource, column: str, fits: Callable[[str], bool], name: str) -> Picked:
     """The rows whose cell in `column`, as text, fits."""
     return Picked(source, array("q", (index for index, value in enumerate(source.column(column)) if value is not None and fits(str(value)))), name)
+
+
+def _refuse_other_kinds(path: Path) -> None:
+    """Files that only look like rows by their name."""
+    with path.open("rb") as file:
+        head = file.read(64)
+    kind = next((what for start, what in OTHER_KINDS.items() if head.lower().startswith(start)), None)
+    if kind is not None:
+        raise DataError(f"{path} is {kind}", reason="file cannot be read")
 
 
 def _text_reader(path: Path, ending: str) -> RowSource:

@@ -223,6 +223,11 @@ class Csv(_Indexed):
             raise DataError(f"{path} is empty; expected a line of column names, then rows", reason="file cannot be read")
         if len(set(header)) < len(header):
             raise DataError(f"{path}: the header names a column twice: {', '.join(header)}", reason="file cannot be read")
+        if len(header) == 1 and (other := next((sign for sign in ";\t|" if sign in header[0]), None)):
+            expected = "a comma" if delimiter == "," else "a tab"
+            raise DataError(
+                f"{path}: columns are separated by {other!r}, expected {expected}; tabs belong into a .tsv file", reason="file cannot be read"
+            )
         self.columns = tuple(header)
         if len(self):
             self._check_quotes()

@@ -66,6 +66,7 @@ BROKEN: list[tuple[str, Any, str]] = [
     ("label below", {**GOOD, "choices": ["1", "2"], "answer": -1}, "answer is outside the choices"),
     ("choices are text", {**GOOD, "choices": "1 or 2"}, "choices cannot be read"),
     ("choices without B", {**GOOD, "choices": {"A": "1", "C": "2"}}, "choices cannot be read"),
+    ("a choice is null", {**GOOD, "choices": ["1", None, "2"]}, "choices cannot be read"),
     ("two marks, one picture", {**GOOD, "question": "<image><image>?"}, "wrong number of <image> marks"),
     ("one mark, two pictures", {**GOOD, "question": "<image>?", "image": [TEXT, TEXT]}, "wrong number of <image> marks"),
     ("one mark, no picture", {**GOOD, "question": "<image>?", "image": None}, "wrong number of <image> marks"),
