@@ -9,20 +9,22 @@ import numpy as np
 from seegrad.types import Datum, Floats, Group, ModelInput, Rollout
 
 
-def to_datums(groups: Sequence[Group], *, trained: bool = True) -> tuple[list[Datum], list[tuple[int, int]]]:
+def to_datums(groups: Sequence[Group], *, trained: bool | None = True, mask_truncated: bool = False) -> tuple[list[Datum], list[tuple[int, int]]]:
     """One datum per attempt that carries signal, and its (index of the group, index of the attempt in it).
 
-    Left out are groups without credit (all advantages 0, as in flat groups), attempts whose grader failed, and attempts without tokens;
-    `trained=False` gives those (with tokens) instead of the rest. `inputs` are `logprobs` (the sampler's), `advantages` and `mask`; for a prompt of P
-    and a completion of T tokens all arrays have length P + T − 1, and the last T positions predict the completion.
+    Left out are groups without credit (all advantages 0, as in flat groups), attempts whose grader failed, attempts without tokens, and with
+    `mask_truncated` attempts that were cut at the limit (they keep their share in the group's statistics: over-long masking of DAPO, section 3.4);
+    `trained=False` gives those (with tokens) instead of the rest, None gives all. `inputs` are `logprobs` (the sampler's), `advantages` and `mask`;
+    for a prompt of P and a completion of T tokens all arrays have length P + T − 1, and the last T positions predict the completion.
     """
     datums: list[Datum] = []
     origins: list[tuple[int, int]] = []
     for group_index, group in enumerate(groups):
         has_credit = any(rollout.advantage for rollout in group.rollouts_G)
         for attempt, rollout in enumerate(group.rollouts_G):
-            carries_signal = has_credit and rollout.error is None
-            if carries_signal == trained and rollout.completion.tokens_T:
+            masked = mask_truncated and rollout.completion.stop_reason == "length"
+            carries_signal = has_credit and rollout.error is None and not masked
+            if (trained is None or carries_signal == trained) and rollout.completion.tokens_T:
                 datums.append(_datum(group.model_input, rollout))
                 origins.append((group_index, attempt))
     return datums, origins

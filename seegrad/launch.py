@@ -12,8 +12,9 @@ from pathlib import Path
 
 from seegrad import registry
 from seegrad.config import Config, load_config, recipe_names
+from seegrad.correction import Correction
 from seegrad.errors import RunError, UsageError
-from seegrad.wiring import CONFIG_FILE, Parts, run_names
+from seegrad.wiring import CONFIG_FILE, Parts, find_target, run_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,8 @@ def start(launch: Launch, *, show_samples: bool = False, save: bool = True) -> i
     if about := about_rows(examples):
         print(about)
     renderer, rewards, advantage = parts.renderer, parts.rewards, parts.advantage
+    Correction(config.algorithm.correction, config.algorithm.correction_config)  # raises for what it does not know
+    base = find_target(config.algorithm.reference) if config.algorithm.reference else None
     run: RunWriter | None = None
     try:
         if launch.continues and launch.path is not None:
@@ -102,7 +105,8 @@ def start(launch: Launch, *, show_samples: bool = False, save: bool = True) -> i
         policy = parts.backend.create(config.model, seed=config.seed)
         if save and run is None:
             run = RunWriter.create(launch.path or new_path(config.name), config)
-        pipeline = Pipeline(policy, renderer, rewards, advantage, examples, held_out, exact=parts.exact)
+        reference = None if base is None else parts.backend.sampler(base.config.model, base.weights)
+        pipeline = Pipeline(policy, renderer, rewards, advantage, examples, held_out, exact=parts.exact, reference=reference)
         reporter = make_reporter()
         with Tracking(config, run, reporter) as tracking:
             outcome = train(pipeline, config, run, reporter, show_samples=show_samples, tracking=tracking)

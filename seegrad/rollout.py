@@ -40,8 +40,11 @@ def collect(
     params: SamplingParams,
     num_samples: int,
     seeds_P: Sequence[int],
+    *,
+    adjust: Callable[[Sequence[Group]], Sequence[Group]] | None = None,
 ) -> list[Group]:
-    """One group of `num_samples` attempts per example, in order; the renderer's stop tokens are added to those of `params`.
+    """One group of `num_samples` attempts per example, in order; the renderer's stop tokens are added to those of `params`. `adjust` may change
+    rewards before credit is given.
 
     An attempt whose grader failed keeps its error, gets advantage 0 and is left out of the group's statistics. Raises DataError for an example that
     cannot be rendered and SamplerError for completions that break the sampler's contract.
@@ -60,8 +63,10 @@ def collect(
         [_graded(completion, grade, version) for completion, grade in zip(completions_G, grades_G, strict=True)]
         for completions_G, grades_G in zip(completions_PG, grades_PG, strict=True)
     ]
-    credited_PG = _credited(rollouts_PG, advantage_fn if isinstance(advantage_fn, Credit) else Credit(advantage_fn))
-    return [Group(*parts) for parts in zip(examples_P, inputs_P, credited_PG, strict=True)]
+    groups = [Group(example, prompt, tuple(rollouts_G)) for example, prompt, rollouts_G in zip(examples_P, inputs_P, rollouts_PG, strict=True)]
+    groups = groups if adjust is None else list(adjust(groups))
+    credited_PG = _credited([group.rollouts_G for group in groups], advantage_fn if isinstance(advantage_fn, Credit) else Credit(advantage_fn))
+    return [replace(group, rollouts_G=rollouts_G) for group, rollouts_G in zip(groups, credited_PG, strict=True)]
 
 
 def answers(completions_G: Sequence[Completion]) -> list[Answer]:

@@ -21,9 +21,17 @@ def question_positions(num_examples: int, num_questions: int, step: int, seed: i
     return [int(_permutation(num_examples, seed, place // num_examples)[place % num_examples]) for place in range(first, first + num_questions)]
 
 
-def sampling_seeds(num_questions: int, step: int, seed: int) -> list[int]:
-    """One seed per question of the step; no two steps or questions share one (63 random bits from (seed, step, question))."""
-    return [int(np.random.SeedSequence((seed, step, question)).generate_state(1, np.uint64)[0] >> 1) for question in range(num_questions)]
+def sampling_seeds(num_questions: int, step: int, seed: int, *, first: int = 0) -> list[int]:
+    """One seed per question of the step, from question number `first`; no two steps or questions share one (63 random bits from
+    (seed, step, question))."""
+    questions = range(first, first + num_questions)
+    return [int(np.random.SeedSequence((seed, step, question)).generate_state(1, np.uint64)[0] >> 1) for question in questions]
+
+
+def extra_positions(num_examples: int, num_questions: int, step: int, seed: int, attempt: int) -> list[int]:
+    """Rows that replace questions of step `step` whose answers taught nothing, in try `attempt` (from 1): a draw without repeats of its own."""
+    order = np.random.default_rng((seed, step, attempt)).permutation(num_examples)
+    return [int(order[place % num_examples]) for place in range(num_questions)]
 
 
 def learning_rate_factor(optimizer: OptimizerConfig, step: int, steps: int) -> float:

@@ -1,7 +1,7 @@
 """THE LOOP: examples → groups → datums → gradient → files. It is handed its parts and knows no algorithm; torch is never imported here.
 
-    question_positions ─▶ examples_P ─ collect ─▶ groups ─ to_datums ─▶ datums ─ forward_backward · optim_step ─▶ next version
-                                                    └────────── rollouts, metrics, checkpoint, eval ──────────▶ run directory
+    gather(examples ─ collect ─▶ groups) ─▶ update(groups ─▶ datums ─ forward_backward · optim_step) ─▶ next version
+                                    └────────── rollouts, metrics, checkpoint, eval ──────────▶ run directory
 
 All state is the step number and the policy's own: data order, seeds and learning rate follow from the step (`schedule.py`), so a continued run is the
 same run.
@@ -11,21 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from seegrad.accounting import Ledger, Meter
-from seegrad.backends.base import Policy
-from seegrad.batch import to_datums
+from seegrad.backends.base import Policy, Sampler
 from seegrad.checkpoints import step_name
 from seegrad.config import Config
 from seegrad.data.skipping import bad_rows_met, replaced_rows
 from seegrad.evaluate import evaluate, write_images
-from seegrad.metrics import Stopwatch, check_on_policy, largest_deviation, rollout_metrics, trainer_metrics
+from seegrad.gather import gather
+from seegrad.metrics import Stopwatch, rollout_metrics
 from seegrad.progress import Reporter
 from seegrad.rollout import AdvantageFunction, Grader, Renderer, collect
-from seegrad.rundir import RunWriter, State, TokenTrace
-from seegrad.schedule import adam_params, question_positions, sampling_seeds
+from seegrad.rundir import RunWriter, State
 from seegrad.track.tracking import Tracking
-from seegrad.types import Datum, Example, Group, LossSpec, SamplingParams, StepOutput
+from seegrad.types import Example, Group, SamplingParams
+from seegrad.update import kl_penalty, score_untrained, update
 from seegrad.watch import Watch
 
 HELD_OUT = ("accuracy", "format_rate", "accuracy_given_parsable", "truncated_fraction", "mean_length", "reward")  # of EvalResult.summary
@@ -34,7 +35,7 @@ HELD_OUT = ("accuracy", "format_rate", "accuracy_given_parsable", "truncated_fra
 @dataclass(frozen=True)
 class Pipeline:
     """What the loop runs on. `exact` says that trainer and sampler compute in float32 on one CPU, so that fresh samples must be on-policy within
-    `algorithm.on_policy_tolerance`."""
+    `algorithm.on_policy_tolerance`. `reference` is what a KL term compares with (None: the base)."""
 
     policy: Policy
     renderer: Renderer
@@ -43,6 +44,7 @@ class Pipeline:
     examples: Sequence[Example]
     eval_examples: Sequence[Example] = field(default=())
     exact: bool = False
+    reference: Sampler | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +65,7 @@ def train(
     beyond the tolerance, RewardError when nothing could be graded, RunError when the run directory cannot be written or continued,
     KeyboardInterrupt at the second Ctrl-C; the first one ends the run after the current step and a checkpoint.
     """
-    policy, renderer, rewards, settings = pipeline.policy, pipeline.renderer, pipeline.rewards, config.rollout
-    params = sampling_params(config, renderer)
+    policy, params = pipeline.policy, sampling_params(config, pipeline.renderer)
     done = 0 if run is None else restore(policy, run, reporter)
     ledger = Ledger(config.cost, () if run is None else run.metrics())
     if tracking is not None:
@@ -73,31 +74,23 @@ def train(
         reporter.start(done, config.steps)
         for step in watch.steps():
             clock = Stopwatch()
-            positions = question_positions(len(pipeline.examples), settings.questions_per_step, step, config.seed)
-            examples_P = [pipeline.examples[position] for position in positions]
-            seeds_P = sampling_seeds(len(examples_P), step, config.seed)
+            asked = gather(partial(answered, pipeline, params, config), pipeline.examples, config, step)
+            groups = asked.groups
             for line in bad_rows_met(pipeline.examples):
                 reporter.note(f"step {step}: {line}")
-            groups = collect(policy.sampler(), renderer, rewards, pipeline.advantage, examples_P, params, settings.group_size, seeds_P)
             clock.lap("sample")
-            datums, places = to_datums(groups)
-            datums = with_reference(datums, policy, config)
             untrained = {} if run is None else score_untrained(groups, policy, config)
-            adam, output, optimizer = adam_params(config, step), None, {}
-            if datums:
-                output = policy.forward_backward(datums, loss_spec(config))
-                if pipeline.exact:
-                    check_on_policy(largest_deviation(datums, output), config.algorithm.on_policy_tolerance)
-                optimizer = dict(policy.optim_step(adam))
+            trained = update(policy, groups, config, step, reference=pipeline.reference, exact=pipeline.exact)
             clock.lap("train")
-            metrics = {**rollout_metrics(groups), **trainer_metrics(datums, output, optimizer, adam.learning_rate)}
-            metrics.update(replaced_rows(pipeline.examples, positions))
+            for line in trained.notes:
+                reporter.note(f"step {step}: {line}")
+            metrics = {**rollout_metrics(groups), **asked.metrics, **trained.metrics, **replaced_rows(pipeline.examples, asked.positions)}
             if config.eval.every and step % config.eval.every == 0:
                 metrics.update(held_out(pipeline, config, run, step))
                 clock.lap("eval")
             metrics.update({**ledger.add(metrics), **clock.times(metrics["tokens/sampled"])})
             if run is not None:
-                run.write_step(step, groups, {**untrained, **traces(datums, places, output)}, metrics)
+                run.write_step(step, groups, {**untrained, **trained.traces}, metrics)
             tell(reporter, step, groups, metrics, show_samples)
             if tracking is not None:
                 tracking.step(step, groups, metrics)
@@ -128,41 +121,11 @@ def sampling_params(config: Config, renderer: Renderer) -> SamplingParams:
     return SamplingParams(rollout.max_tokens, rollout.temperature, rollout.top_p, rollout.top_k, rollout.stop, renderer.stop_token_ids)
 
 
-def loss_spec(config: Config) -> LossSpec:
-    """The loss of a run; the trainer divides logits by the temperature that the sampler used."""
-    algorithm = config.algorithm
-    terms = {"kl_coef": algorithm.kl_coef, "entropy_coef": algorithm.entropy_coef}
-    return LossSpec(
-        algorithm.loss,
-        {**algorithm.loss_config, **{name: value for name, value in terms.items() if value}},
-        algorithm.reduction,
-        temperature=config.rollout.temperature,
-        length=config.rollout.max_tokens,
-        kl_estimator=algorithm.kl_estimator,
-    )
-
-
-def with_reference(datums: Sequence[Datum], policy: Policy, config: Config) -> list[Datum]:
-    """The datums, with the base model's logprobs as input `ref_logprobs` when the loss has a KL term."""
-    if not config.algorithm.kl_coef or not datums:
-        return list(datums)
-    scored = policy.reference().logprobs(datums, config.rollout.temperature)
-    return [replace(datum, inputs={**datum.inputs, "ref_logprobs": logprobs_T}) for datum, logprobs_T in zip(datums, scored, strict=True)]
-
-
-def traces(datums: Sequence[Datum], places: Sequence[tuple[int, int]], output: StepOutput | None) -> dict[tuple[int, int], TokenTrace]:
-    """The trainer's logprobs and entropies of each completion that was trained on, by (group, attempt)."""
-    if output is None:
-        return {}
-    rows = zip(datums, places, output.logprobs_D, output.entropy_D, strict=True)
-    return {place: (logprobs_T[datum.active_T], entropy_T[datum.active_T]) for datum, place, logprobs_T, entropy_T in rows}
-
-
-def score_untrained(groups: Sequence[Group], policy: Policy, config: Config) -> dict[tuple[int, int], TokenTrace]:
-    """The same numbers, at the same weights and without a gradient, for the completions that are not trained on: flat groups, failed graders."""
-    datums, places = to_datums(groups, trained=False)
-    plain = LossSpec("importance_sampling", temperature=config.rollout.temperature)
-    return traces(datums, places, policy.forward(datums, plain) if datums else None)
+def answered(pipeline: Pipeline, params: SamplingParams, config: Config, examples_P: Sequence[Example], seeds_P: Sequence[int]) -> list[Group]:
+    """One group for each example, sampled by the current weights."""
+    parts = (pipeline.renderer, pipeline.rewards, pipeline.advantage)
+    adjust = kl_penalty(pipeline.policy, config, pipeline.reference)
+    return collect(pipeline.policy.sampler(), *parts, examples_P, params, config.rollout.group_size, seeds_P, adjust=adjust)
 
 
 def held_out(pipeline: Pipeline, config: Config, run: RunWriter | None, step: int) -> dict[str, float]:

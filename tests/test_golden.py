@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from seegrad import train as train_module
+from seegrad import gather as gather_module
 from seegrad.backends.local.policy import LocalPolicy
 from seegrad.rundir import RunDir
 from seegrad.schedule import question_positions
@@ -82,7 +82,7 @@ def _forgotten_moments(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @contextmanager
 def _forgotten_position(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patch:
-        patch.setattr(train_module, "question_positions", lambda *args: question_positions(args[0], args[1], args[2] - 10, args[3]))
+        patch.setattr(gather_module, "question_positions", lambda *args: question_positions(args[0], args[1], args[2] - 10, args[3]))
         yield
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from seegrad import gather as gather_module
 from seegrad import progress
 from seegrad import train as train_module
 from seegrad.config import OptimizerConfig
@@ -183,7 +184,7 @@ def test_the_comparison_of_halves_notices_a_shifted_data_position(tmp_path: Path
     fake_run(tmp_path / "straight", config)
     with pytest.raises(ZeroDivisionError):
         fake_run(tmp_path / "halves", config, rewards=_BreaksAfter(3 * 16))
-    monkeypatch.setattr(train_module, "question_positions", lambda *args: question_positions(args[0], args[1], args[2] + 1, args[3]))
+    monkeypatch.setattr(gather_module, "question_positions", lambda *args: question_positions(args[0], args[1], args[2] + 1, args[3]))
     fake_run(tmp_path / "halves", config, resume=True)
     assert any("rollouts/" in difference for difference in differences(tmp_path / "straight", tmp_path / "halves"))
 
