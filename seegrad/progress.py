@@ -20,6 +20,7 @@ COLUMNS = (
     ("trainer/kl", "kl", "{:.4f}"),
     ("trainer/grad_norm", "grad", "{:.3f}"),
     ("tokens_per_second", "tok/s", "{:.0f}"),
+    ("cost/total", "cost", "{:.2f}"),
     ("eval/accuracy", "eval", "{:.3f}"),
     ("rollout/errors", "errors", "{:.0f}"),
 )

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from seegrad.rundir import State
+if TYPE_CHECKING:  # a tracker's process starts quickly: it imports neither numpy nor the settings
+    from seegrad.rundir import State
 
 # tracker: the package to import, and its adapter. The name is also that of the extra that installs it.
 ADAPTERS: Mapping[str, tuple[str, str]] = {

@@ -87,6 +87,10 @@ class Link:
         self._process.wait()
         for thread in self._threads:
             thread.join(1.0)
+        for pipe in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(OSError):  # what was not written has no reader
+                if pipe is not None:
+                    pipe.close()
 
     def _note(self, said: dict[str, Any]) -> Iterator[str]:
         kind = said["said"]
@@ -104,7 +108,8 @@ class Link:
             yield f"{self.name}: its process has ended (exit code {said['code']}); the run goes on without it (its words: {self.log})"
         elif kind == "killed":
             self._ended = self._finished = True
-            yield f"{self.name} did not close within {self._patience:g} s and was stopped; its last points may be missing"
+            lost = "its last points may be missing" if self._started else "it had not started"
+            yield f"{self.name} did not close within {self._patience:g} s and was stopped; {lost}"
 
     def _write(self) -> None:
         pipe = self._process.stdin

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from seegrad.rundir import State
 from seegrad.track.base import Sample, Start
 from seegrad.track.wandb import open_image
+
+if TYPE_CHECKING:
+    from seegrad.rundir import State
 
 _STATES: Mapping[State, str] = {"finished": "success", "interrupted": "aborted", "failed": "crashed", "running": "aborted"}
 

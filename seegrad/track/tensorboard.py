@@ -7,10 +7,12 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from seegrad.rundir import State
 from seegrad.track.base import COLUMNS, Sample, Start
+
+if TYPE_CHECKING:
+    from seegrad.rundir import State
 
 
 class TensorBoard:

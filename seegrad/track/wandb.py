@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from seegrad.rundir import State
 from seegrad.track.base import COLUMNS, Sample, Start
+
+if TYPE_CHECKING:
+    from seegrad.rundir import State
 
 
 class WeightsAndBiases:
@@ -19,7 +21,8 @@ class WeightsAndBiases:
     def start(self, start: Start) -> str:
         os.environ.update({"WANDB_SILENT": "true"})
         if start.offline:
-            os.environ.update({"WANDB_MODE": "offline", "WANDB_ERROR_REPORTING": "false"})
+            places = dict.fromkeys(("WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"), str(start.folder))
+            os.environ.update({"WANDB_MODE": "offline", "WANDB_ERROR_REPORTING": "false", **places})
         import wandb
 
         self._wandb: Any = wandb

@@ -24,9 +24,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from seegrad.durable import dump_json, read_json, try_flock, write_atomic
+from seegrad.durable import dump_json, read_json, read_lines, try_flock, write_atomic
 from seegrad.errors import RunError
-from seegrad.rundir import RunDir
 from seegrad.track.base import Adapter, Message, Start
 
 GONE_SECONDS = 120.0  # that a tracker has for closing once the run's process is gone; then it is stopped
@@ -91,10 +90,9 @@ class Worker:
 
     def _lacking(self, done: int) -> list[dict[str, Any]]:
         """Metrics of steps that the run has taken and the tracker has not seen."""
-        run = self._folder.parent
-        if self._last >= done or not (run / "metrics.jsonl").is_file():
+        if self._last >= done:
             return []
-        return [line for line in RunDir(run).metrics() if self._last < line["step"] <= done]
+        return [line for line in read_lines(self._folder.parent / "metrics.jsonl") if self._last < line["step"] <= done]
 
     def _kept(self) -> dict[str, Any]:
         if not self._state.is_file():
