@@ -22,7 +22,11 @@ MAX_SCANS = 200  # of a JPEG; each goes over the whole picture, and real ones ha
 _SCAN = re.compile(rb"\xff\xda\0[\x06\x08\x0a\x0c]")  # 1 to 4 components
 # None of these runs another program (as EPS does) or lacks a signature (as TGA does, so that any bytes may pass for one).
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "AVIF", "JPEG2000", "PPM", "ICO", "QOI")
-_STARTS = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM", b"II", b"MM", b"\0\0\1\0", b"\0\0\0\x0cjP", b"\xff\x4f\xff\x51", b"qoif")
+_START = re.compile(
+    rb"\x89PNG|\xff\xd8\xff|GIF8|RIFF....WEBP|BM.{13}\x00{3}|II[*+]\x00|MM\x00[*+]|....ftypavi|qoif|P[1-7]\s"
+    rb"|\x00\x00\x01\x00|\x00\x00\x00\x0cjP|\xff\x4f\xff\x51",  # ICO, JPEG 2000 in its box and bare
+    re.S,
+)
 _OTHER_FILES = (
     (re.compile(rb"%PDF"), "a PDF document; export its pages as pictures"),
     (re.compile(rb"version https://git-lfs"), "a Git LFS pointer; fetch the file with: git lfs pull"),
@@ -144,4 +148,5 @@ _QUIET = _Quiet()
 
 
 def starts_like_a_picture(data: bytes) -> bool:
-    return data.startswith(_STARTS) or data[4:11] == b"ftypavi" or re.match(rb"P[1-7]\s", data) is not None
+    """Whether the first bytes are the signature of a format that is read."""
+    return _START.match(data) is not None
