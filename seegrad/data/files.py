@@ -20,7 +20,7 @@ from seegrad.data.formats import Csv, JsonArray, JsonLines, RowSource
 from seegrad.data.parquet import GroupCache, Parquet
 from seegrad.errors import DataError, UsageError, nearest
 
-__all__ = ["Picked", "RowSource", "Several", "open_file", "open_rows", "where_equal"]
+__all__ = ["Picked", "RowSource", "Several", "open_file", "open_rows", "part_positions", "split_part", "where_equal"]
 
 ENDINGS = (".parquet", ".jsonl", ".ndjson", ".json", ".csv", ".tsv")  # in a folder with several kinds, the first kind that has the split is read
 METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet")  # beside pictures, as in Hugging Face's imagefolder
@@ -44,12 +44,12 @@ def open_rows(path: str | Path, split: str = "", *, revision: str = "", hub: str
 
     Raises UsageError when nothing is there or the split does not exist (naming what does), DataError when a file cannot be read or there are no rows.
     """
-    name, part = _split_part(split)
+    name, part = split_part(split)
     text = str(path).replace("{split}", name)
     root, files = _find(text, revision, hub)
     source = _of_split(files, root, text, name, spelled="{split}" in str(path))
     if part is not None:
-        source = Picked(source, _positions(len(source), *part), f"{source.name}, part {split}")
+        source = Picked(source, part_positions(len(source), *part), f"{source.name}, part {split}")
     if not len(source):
         raise DataError(f"{source.name}: there are no rows; give a file or a split that has some", reason="no rows")
     if not source.columns:
@@ -269,7 +269,7 @@ def _one_kind(files: Sequence[Path]) -> list[Path]:
     return list(files)
 
 
-def _split_part(split: str) -> tuple[str, tuple[str, str] | None]:
+def split_part(split: str) -> tuple[str, tuple[str, str] | None]:
     """`train[-100:]` as the split's name and the two bounds as written (empty: none)."""
     match = _PART.fullmatch(split)
     if match is None:
@@ -279,10 +279,10 @@ def _split_part(split: str) -> tuple[str, tuple[str, str] | None]:
     return match["name"], (match["start"] or "", match["stop"] or "")
 
 
-def _positions(length: int, start: str, stop: str) -> range:
+def part_positions(length: int, start: str, stop: str) -> range:
     """Rows between two bounds; a percentage is of `length`, rounded down.
 
-    >>> _positions(50, "-10%", "")
+    >>> part_positions(50, "-10%", "")
     range(45, 50)
     """
 

@@ -21,7 +21,7 @@ import numpy as np
 from seegrad.config import DataConfig
 from seegrad.data import catalog
 from seegrad.data.cells import choices_of, is_missing
-from seegrad.data.files import ENDINGS, Picked, RowSource, _positions, _split_part, open_file, open_rows, where_equal
+from seegrad.data.files import ENDINGS, Picked, RowSource, open_file, open_rows, part_positions, split_part, where_equal
 from seegrad.data.ids import Ids
 from seegrad.data.pictures import IMAGE_MARK, listed
 from seegrad.data.table import Raw, Table
@@ -47,14 +47,14 @@ def geoqa(split: str, data: DataConfig) -> Table:
 
 def rows(split: str, data: DataConfig) -> RowSource:
     """The rows of a split: out of the whole set, or from a file of the split's name as `seegrad data prepare geoqa` writes it."""
-    name, part = _split_part(split)
+    name, part = split_part(split)
     if name not in SPLITS:
         raise UsageError(f"data set 'geoqa' has no split {name!r}{nearest(name, SPLITS)}")
     where = catalog.place("geoqa", data).replace("{split}", name)
     source = _of_its_own(where, name) or _of_the_whole(where, name, data)
     if name == "test" and len(source) > TEST_ROWS:
         source = Picked(source, shuffled(len(source))[-TEST_ROWS:], f"{source.name}, last {TEST_ROWS} when shuffled")
-    return source if part is None else Picked(source, _positions(len(source), *part), f"{source.name}, part {split}")
+    return source if part is None else Picked(source, part_positions(len(source), *part), f"{source.name}, part {split}")
 
 
 def shuffled(length: int, seed: int = TEST_SEED) -> array[int]:

@@ -510,4 +510,4 @@ def _descriptors() -> int:
 
 
 def test_positions_of_a_part() -> None:
-    assert files._positions(7, "-50%", "") == range(4, 7) and files._positions(7, "", "50%") == range(3)
+    assert files.part_positions(7, "-50%", "") == range(4, 7) and files.part_positions(7, "", "50%") == range(3)
