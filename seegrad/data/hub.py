@@ -8,6 +8,7 @@ What is in the cache is not fetched again, and is enough when the hub cannot be 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import logging
@@ -18,6 +19,7 @@ from pathlib import Path
 from seegrad.errors import DataError, MissingExtra, SeegradError, UsageError
 
 HUBS = ("huggingface", "modelscope")
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 _LOCAL = "or give files of your own: data.path=FOLDER"
 
 
@@ -70,7 +72,7 @@ def _explained(error: Exception, repo: str, revision: str, where: str) -> Seegra
         )
     if _status(error) in (401, 403):
         return DataError(f"{where}: access is refused ({_status(error)}); check HF_TOKEN, {_LOCAL}", reason="hub refuses access")
-    if isinstance(error, OSError) and error.errno is not None:
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
         return DataError(
             f"{where} cannot be stored in {constants.HF_HUB_CACHE}: {error.strerror or error}; HF_HOME=FOLDER moves the cache", reason="no room"
         )

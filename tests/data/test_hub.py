@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -10,10 +11,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import pytest
 
 from seegrad.data.hub import fetch
-from seegrad.errors import MissingExtra, UsageError
+from seegrad.errors import DataError, MissingExtra, UsageError
 from tests.data.hubs import BROKEN, COMMITS, GATED, Hub, serve
 
 ROWS = "some-one/rows"
@@ -134,6 +136,23 @@ def test_modelscope_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "modelscope.hub.snapshot_download", None)
     with pytest.raises(MissingExtra, match=r"pip install 'seegrad\[data\]'"):
         fetch(ROWS, ("**.jsonl",), hub="modelscope")
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "HF_HOME=FOLDER moves the cache"),
+        (ConnectionResetError(errno.ECONNRESET, "reset"), "mirror"),
+    ],
+    ids=["full disk", "broken connection"],
+)
+def test_a_full_disk_is_not_a_broken_connection(monkeypatch: pytest.MonkeyPatch, raised: OSError, said: str) -> None:
+    def fail(*args: object, **options: object) -> str:
+        raise raised
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    with pytest.raises(DataError, match=said):
+        fetch(ROWS, ("**.jsonl",))
 
 
 def test_an_unknown_hub_is_refused() -> None:
