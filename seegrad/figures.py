@@ -18,6 +18,7 @@ from seegrad.compare import Comparison, LengthBin
 from seegrad.statistics import Interval
 
 COLOR_A, COLOR_B, COLOR_GOLD, COLOR_OTHER = "#8a8f98", "#0072b2", "#009e73", "#d55e00"  # told apart by the colour-blind, and in print
+COLOR_GAP = "#c3c7cd"
 CURVES = (
     ("reward", "reward"),
     ("accuracy", "accuracy while sampling (%)"),
@@ -152,7 +153,7 @@ def accuracy_by_length(bins: Mapping[str, Sequence[LengthBin]]) -> bytes:
     axes.set_xlabel("answer length (tokens)", fontsize=9)
     _percent_axis(axes, "accuracy (%)")
     axes.set_ylim(-3, 108)
-    axes.legend(fontsize=8, frameon=False, loc="lower right")
+    axes.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, 1.14), ncols=2)
     return _png(figure)
 
 
@@ -175,6 +176,7 @@ def strip(shown: Sequence[Shown], columns: int = 3) -> bytes:
         axes.imshow(picture, interpolation="nearest")
         for color, (x1, y1, x2, y2) in one.boxes if len(one.images) == 1 else ():
             axes.add_patch(Rectangle((x1 - 0.5, y1 - 0.5), x2 - x1 + 1, y2 - y1 + 1, fill=False, edgecolor=color, linewidth=1.6))
+        axes.set_anchor("N")
         axes.set_xlim(-0.5, picture.width - 0.5)
         axes.set_ylim(picture.height - 0.5, -0.5)
         axes.set_xticks([])
@@ -203,18 +205,17 @@ def _named(name: str) -> str:
 
 
 def _side_by_side(images: Sequence[bytes]) -> Image.Image:
-    """One picture of several, all as high as the highest, a white gap between them."""
+    """One picture of several, two in a row, each in a cell of the same size, grey between them and where a cell is not filled."""
     pictures = [Image.open(io.BytesIO(data)).convert("RGB") for data in images]
     if len(pictures) == 1:
         return pictures[0]
-    height = max(picture.height for picture in pictures)
-    pictures = [picture.resize((max(1, round(picture.width * height / picture.height)), height)) for picture in pictures]
-    gap = max(2, height // 20)
-    sheet = Image.new("RGB", (sum(picture.width + gap for picture in pictures) - gap, height), "white")
-    left = 0
-    for picture in pictures:
-        sheet.paste(picture, (left, 0))
-        left += picture.width + gap
+    width, height = max(picture.width for picture in pictures), max(picture.height for picture in pictures)
+    gap = max(2, min(width, height) // 40)
+    sheet = Image.new("RGB", (2 * width + gap, -(-len(pictures) // 2) * (height + gap) - gap), COLOR_GAP)
+    for place, picture in enumerate(pictures):
+        scale = min(width / picture.width, height / picture.height)
+        fitted = picture.resize((max(1, round(picture.width * scale)), max(1, round(picture.height * scale))))
+        sheet.paste(fitted, (place % 2 * (width + gap), place // 2 * (height + gap)))
     return sheet
 
 

@@ -48,10 +48,11 @@ def test_learning_curves_take_missing_values_and_two_runs() -> None:
     assert figures.learning_curves({"a": records, "b": records}, [(0, 0.1), (1, 0.5), (2, 0.6)]) is not None
 
 
-def test_pictures_of_one_item_stand_side_by_side_at_one_height() -> None:
+def test_pictures_of_one_item_stand_in_cells_of_one_size() -> None:
     sheet = figures._side_by_side([png(40, 40, "#ff0000"), png(20, 80, "#00ff00"), png(10, 10, "#0000ff")])
-    assert sheet.height == 80 and sheet.width == 80 + 20 + 80 + 2 * 4
-    assert [sheet.getpixel((x, 40)) for x in (40, 90, 150)] == [(255, 0, 0), (0, 255, 0), (0, 0, 255)]
+    assert sheet.size == (2 * 40 + 2, 2 * 80 + 2)
+    colors = [sheet.getpixel(place) for place in ((20, 20), (50, 40), (20, 100), (70, 130))]
+    assert colors == [(255, 0, 0), (0, 255, 0), (0, 0, 255), (0xC3, 0xC7, 0xCD)]  # the last cell is not filled
     alone = figures._side_by_side([png(40, 30)])
     assert alone.size == (40, 30)
     many = figures.Shown(tuple(png(30, 30, color) for color in ("#ff0000", "#00ff00")), "t", ("l",), ((figures.COLOR_GOLD, (2, 2, 20, 20)),))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -266,3 +268,13 @@ def test_form_and_sight_add_up_to_the_difference() -> None:
     back = decompose_difference(hits_b, given_b, hits_a, given_a)
     assert (back[0].estimate, back[1].estimate) == pytest.approx((-form.estimate, -sight.estimate))
     assert math.isnan(decompose_difference([0], [0], [1], [1])[0].estimate)
+
+
+def test_the_documented_widths_are_true() -> None:
+    text = (Path(__file__).resolve().parent.parent / "docs/evaluation.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+)[^|]*\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", text, re.M)
+    assert len(rows) >= 6
+    for total, *widths in rows:
+        for share, width in zip((0.5, 0.7, 0.9), widths, strict=True):
+            interval = wilson(round(int(total) * share), int(total))
+            assert f"{50 * (interval.high - interval.low):.1f}" == width, (total, share)
