@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seegrad import figures, page
+from seegrad import accounting, figures, page
 from seegrad.compare import Comparison, Pair, compare, length_bins, pass_curve, same_items
 from seegrad.errors import UsageError
 from seegrad.evaluate import EvalItem, EvalResult, write_file
@@ -280,6 +280,7 @@ def _training(runs: Mapping[str, RunDir], source: Source, out: Path) -> str:
     blocks = ["## While training", "![learning curves](learning.png)"]
     for path, lines in records.items():
         blocks.append(f"`{Path(path).name}`: {len(lines):,} steps. First tenth → last tenth:\n\n{page.bullets(page.trend(lines))}")
+        blocks.append(f"In all:\n\n{page.bullets(accounting.summary(runs[path]))}")
     return "\n\n".join(blocks)
 
 

@@ -12,6 +12,7 @@ import pytest
 from seegrad import accounting
 from seegrad.accounting import Ledger, Meter, image_tokens, short_count
 from seegrad.config import CostConfig
+from seegrad.report import report
 from seegrad.rundir import RunDir
 from seegrad.train import train
 from seegrad.types import SamplingParams
@@ -148,3 +149,12 @@ def test_a_meter_changes_nothing_and_counts_calls() -> None:
 )
 def test_short_counts(count: float, words: str) -> None:
     assert short_count(count) == words
+
+
+def test_the_report_says_what_the_run_has_used(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    fake_run(path, fakes.config(cost=PRICES, eval={"every": 3, "num_items": 12}))
+    base = json.loads((path / "eval/step-000003.json").read_text())
+    (path / "eval/base.json").write_text(json.dumps({**base, "name": "base", "version": 0}))
+    text = report(path).read_text(encoding="utf-8")
+    assert all(f"- {line}" in text for line in accounting.summary(RunDir.open(path)))
