@@ -251,8 +251,8 @@ def _rate(pairs: Sequence[Pair], hit: Callable[[EvalItem], bool]) -> Measure:
 def _conditional(pairs: Sequence[Pair]) -> Measure:
     side_a, side_b = _sides(pairs)
     columns = [summary.shares(side, hit) for side in (side_a, side_b) for hit in (_read_and_right, readable)]
-    rates = [summary.conditional(side, right, readable) for side in (side_a, side_b)]
-    return Measure(*rates, paired_conditional_difference(*columns))
+    rate_a, rate_b = (summary.conditional(side, right, readable) for side in (side_a, side_b))
+    return Measure(rate_a, rate_b, paired_conditional_difference(*columns))
 
 
 def _given_both(pairs: Sequence[Pair]) -> Measure:

@@ -63,7 +63,7 @@ def test_how_many_items_are_asked(place: Path) -> None:
     Path("mine.py").write_text(
         "from seegrad.types import Example\n\n\ndef rows(split, data):\n    return [Example(str(n), '1+1?', '2') for n in range(9)]\n"
     )
-    asked = target("eval.num_items=7", "data.name=mine.py:rows")
+    asked = target("eval.num_items=7", "data.name=mine.py:rows", "reward.parts={ format = 1.0 }")
     assert len(examined(Exam(asked, "dev")).items) == 7 and len(examined(Exam(asked, "dev", 3)).items) == 3
     assert len(examined(Exam(asked, "dev", 0, out=Path("all.json"))).items) == 9
     assert Exam(asked, "dev").path == Path("runs/base-tiny/eval/rows-dev.json")  # once and greedily needs no word
