@@ -57,10 +57,13 @@ def reproduce(recipe: str, settings: Sequence[str], *, split: str = "test", out:
     work = Reproduction(config, path, split)
     work.prepare()
     print(f"reproduce {config.name} in {path}")
-    for stage in work.stages:
-        print(f"  {stage.name:20}{stage.state()}", flush=True)
-    for stage in work.stages:
-        if stage.is_done():
+    waiting = list(work.stages)
+    while waiting and waiting[0].is_done():
+        print(f"  {waiting[0].name:20}done: {waiting.pop(0).place}", flush=True)
+    for stage in waiting:
+        print(f"  {stage.name:20}{stage.progress()}", flush=True)
+    for number, stage in enumerate(waiting):
+        if number and stage.is_done():
             continue
         print(f"{stage.name} …", flush=True)
         if stage.run():
@@ -72,12 +75,14 @@ def reproduce(recipe: str, settings: Sequence[str], *, split: str = "test", out:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One step of a reproduction. `run` returns True when it was interrupted and kept what it had."""
+    """One step of a reproduction. `run` returns True when it was interrupted and kept what it had; `progress` says how far a stage is that is not
+    done; `place` is where its result lies."""
 
     name: str
+    place: Path
     is_done: Callable[[], bool]
     run: Callable[[], bool]
-    state: Callable[[], str]
+    progress: Callable[[], str] = lambda: "to do"
 
 
 @dataclass(frozen=True)
@@ -99,16 +104,19 @@ class Reproduction:
                     f"{self.path} was started with other settings ({difference}); repeat the command without the change, or give another --out"
                 )
         _ = self.examples, self.parts.examples(self.config.data.train_split), self.parts.renderer, self.parts.rewards
-        (self.path / CONFIG_FILE).unlink(missing_ok=True)  # settings of a start that came to nothing
+        if (self.path / CONFIG_FILE).is_file():
+            with RunWriter.resume(self.path):  # nobody else is at it
+                (self.path / CONFIG_FILE).unlink()  # settings of a start that came to nothing
         RunWriter.create(self.path, self.config).close()
 
     @property
     def stages(self) -> tuple[Stage, ...]:
+        base, trained = self._eval_path("base-"), self._eval_path("")
         return (
-            Stage("base evaluation", lambda: self._is_whole(self.base), lambda: self._sit(self.base), lambda: self._eval_state(self.base)),
-            Stage("training", self._is_trained, self._train, self._train_state),
-            Stage("trained evaluation", self._is_examined, self._examine, lambda: _state(self._is_examined(), self._eval_path(""))),
-            Stage("report", self._is_reported, self._report, lambda: _state(self._is_reported(), self._report_path)),
+            Stage("base evaluation", base, lambda: self._is_whole(self.base), lambda: self._sit(self.base)),
+            Stage("training", self.path / "checkpoints", self._is_trained, self._train, self._steps_kept),
+            Stage("trained evaluation", trained, lambda: self._is_whole(self.trained), lambda: self._sit(self.trained)),
+            Stage("report", self._report_path, self._is_reported, self._report),
         )
 
     @cached_property
@@ -193,9 +201,6 @@ class Reproduction:
         print("\n".join(told(result)))
         return False
 
-    def _eval_state(self, exam: Exam) -> str:
-        return _state(self._is_whole(exam), exam.path)
-
     def _is_trained(self) -> bool:
         found = checkpoints_in(self.path / "checkpoints")
         return (
@@ -205,21 +210,14 @@ class Reproduction:
     def _train(self) -> bool:
         return start(Launch(self.config, self.path, continues=True)) != 0
 
-    def _train_state(self) -> str:
+    def _steps_kept(self) -> str:
         found = checkpoints_in(self.path / "checkpoints")
-        kept = found[-1].step if found else 0
-        return f"done: {self.config.steps} steps" if self._is_trained() else f"step {kept} of {self.config.steps} is kept" if kept else "to do"
-
-    def _is_examined(self) -> bool:
-        return self._is_trained() and self._is_whole(self.trained)
-
-    def _examine(self) -> bool:
-        return self._sit(self.trained)
+        return f"step {found[-1].step} of {self.config.steps} is kept" if found else "to do"
 
     def _is_reported(self) -> bool:
         """Whether the report is there and not older than what it is about; report.md is the last file that a report writes."""
         evaluations = [self._eval_path(prefix) for prefix in ("base-", "")]
-        if not self._report_path.is_file() or not all(path.is_file() for path in evaluations) or not self._is_examined():
+        if not all(path.is_file() for path in (self._report_path, *evaluations)):
             return False
         return self._report_path.stat().st_mtime_ns >= max(path.stat().st_mtime_ns for path in evaluations)
 
@@ -229,10 +227,6 @@ class Reproduction:
             write_lab_json(EvalResult.from_json(self._eval_path(prefix)), self._lab_path(name))
         report(self.path)
         return False
-
-
-def _state(done: bool, path: Path) -> str:
-    return f"done: {path}" if done else "to do"
 
 
 def _figures(results: Sequence[EvalResult]) -> list[str]:
