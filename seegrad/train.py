@@ -15,7 +15,7 @@ from functools import partial
 
 from seegrad.accounting import Ledger, Meter
 from seegrad.backends.base import Policy, Sampler
-from seegrad.checkpoints import step_name
+from seegrad.checkpoints import drop_old_states, step_name
 from seegrad.config import Config
 from seegrad.data.skipping import bad_rows_met, replaced_rows
 from seegrad.evaluate import evaluate, write_images
@@ -66,7 +66,7 @@ def train(
     KeyboardInterrupt at the second Ctrl-C; the first one ends the run after the current step and a checkpoint.
     """
     policy, params = pipeline.policy, sampling_params(config, pipeline.renderer)
-    done = 0 if run is None else restore(policy, run, reporter)
+    done = 0 if run is None else restore(policy, run, reporter, config.save.keep)
     ledger = Ledger(config.cost, () if run is None else run.metrics())
     if tracking is not None:
         tracking.start(done)
@@ -101,8 +101,9 @@ def train(
     return Outcome(watch.state, watch.done, tuple(ledger.lines()))
 
 
-def restore(policy: Policy, run: RunWriter, reporter: Reporter) -> int:
-    """Bring the policy to the newest whole checkpoint and cut what lies after it; returns its step (0: a new run, or none was written yet)."""
+def restore(policy: Policy, run: RunWriter, reporter: Reporter, keep: int) -> int:
+    """Bring the policy to the newest whole checkpoint, cut what lies after it and drop all but `keep` states; returns its step (0: a new run, or
+    none was written yet)."""
     checkpoint, warnings = run.resume_point()
     for warning in warnings:
         reporter.note(f"warning: {warning}")
@@ -112,6 +113,7 @@ def restore(policy: Policy, run: RunWriter, reporter: Reporter) -> int:
     if run.resumed:
         reporter.note(f"continuing {run.path} after step {step}" + ("" if step else " (no checkpoint was written yet)"))
     run.cut(step)
+    drop_old_states(run.path / "checkpoints", keep)
     return step
 
 
