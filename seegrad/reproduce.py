@@ -222,10 +222,14 @@ class Reproduction:
         return self._report_path.stat().st_mtime_ns >= max(path.stat().st_mtime_ns for path in evaluations)
 
     def _report(self) -> bool:
-        write_images(self.examples, self.path / "images")  # an evaluation that was killed at its end may lack some
-        for prefix, name in (("base-", "base"), ("", "trained")):
-            write_lab_json(EvalResult.from_json(self._eval_path(prefix)), self._lab_path(name))
-        report(self.path)
+        with RunWriter.resume(self.path):
+            for folder in ("eval", "images", "report"):  # what a killed process was writing
+                for path in (self.path / folder).glob(".*.tmp"):
+                    path.unlink()
+            write_images(self.examples, self.path / "images")  # an evaluation that was killed at its end may lack some
+            for prefix, name in (("base-", "base"), ("", "trained")):
+                write_lab_json(EvalResult.from_json(self._eval_path(prefix)), self._lab_path(name))
+            report(self.path)
         return False
 
 

@@ -86,7 +86,7 @@ def test_killed_on_the_way_it_ends_with_the_same_report(tmp_path: Path, deaths: 
     for name in ("lab-base.json", "lab-trained.json"):
         assert untimed(ours / "report" / name) == untimed(theirs / "report" / name)
     assert differences(ours, theirs) == []
-    assert RunDir.open(theirs).status().state == "finished"
+    assert RunDir.open(theirs).status().state == "finished" and list(theirs.rglob(".*")) == []
     assert "error: runs/reproduce-geoqa was started with other settings (optimizer.learning_rate: 0.01 → 0.001)" in printed
     assert printed.count("published") == 2 and "71.0%  [61.5%, 79.0%]" in printed and "87.0%  [79.0%, 92.2%]" in printed
     assert printed.count("The trained model answers") == 2
