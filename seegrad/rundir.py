@@ -5,8 +5,7 @@
           rollouts/step-000001.jsonl             one line per rollout          rollouts/index.jsonl: one line per group, with byte offset and length
           images/<sha256>.png                    every picture once
           checkpoints/step-000025/               weights/ · state/ · manifest.json
-          eval/<name>.json                       evaluations, every item kept
-          track/                                 what trackers keep (seegrad.track)
+          eval/<name>.json                       evaluations, every item kept      track/: what trackers keep
 
 A step is written in this order: images, rollouts, index, metrics; then its checkpoint. So a checkpoint of step s implies all files up to s, and a
 run that continues from s cuts everything after it: no gap, no repeat.
