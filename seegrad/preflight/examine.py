@@ -87,8 +87,9 @@ def _context(subject: Subject) -> int | None:
 
 def _memory(subject: Subject, prompts: Prompts) -> Check:
     shape = read_shape(read_json(subject.folder() / "config.json"))
-    lengths = prompts.lengths(subject.config.data.max_prompt_tokens, len(subject.train))
-    return check_memory(shape, subject.config, lengths, subject.machine())
+    config = subject.config
+    shown = min(len(subject.train), config.steps * config.rollout.questions_per_step) + min(len(subject.held_out), config.eval.num_items)
+    return check_memory(shape, config, prompts.lengths(config.data.max_prompt_tokens, shown), subject.machine())
 
 
 def _with_model(subject: Subject, golds: Sequence[Example], prompts: Prompts, num_samples: int) -> Iterator[Check]:

@@ -50,7 +50,7 @@ class Prompts:
         return [item.total for item in self.counted]
 
     def lengths(self, limit: int, num_rows: int) -> Lengths:
-        """What the estimate of memory needs; prompts over `limit` (0: none) are never sampled. `num_rows` of the training split see pictures."""
+        """What the estimate of memory needs; prompts over `limit` (0: none) are never sampled. `num_rows` rows are shown in all."""
         kept = [item for item in self.counted if not limit or item.total <= limit] or list(self.counted)
         pictures = [number for item in kept for number in item.pictures]
         return Lengths(
