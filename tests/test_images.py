@@ -113,7 +113,8 @@ def test_samples_that_are_no_numbers_are_refused() -> None:
 def test_every_mode_keeps_a_black_and_white_drawing(mode: str) -> None:
     drawing = Image.new("RGB", (32, 16), WHITE)
     drawing.paste(BLACK, (0, 0, 16, 16))
-    seen = pixels(images.clean(encode(drawing.convert(mode), "TIFF")))
+    form = "JPEG" if mode == "YCbCr" else "TIFF"  # Pillow before 13 writes a YCbCr TIFF that it cannot read
+    seen = pixels(images.clean(encode(drawing.convert(mode), form)))
     assert seen.shape == (16, 32, 3)
     assert seen[:, :16].max() < 40 and seen[:, 16:].min() > 215
 
