@@ -159,7 +159,7 @@ def deep(example: Example, text: str) -> float:
 def does(example: Example, text: str) -> float:
     """What the text says; on anything else, 1 when it is the answer."""
     what, _, argument = text.partition(" ")
-    if what == "sleep":
+    if what in ("sleep", "wait"):
         time.sleep(float(argument))
     elif what == "spin":
         re.match(r"(a+)+$", "a" * 80 + "b")  # holds the interpreter for ages: no thread and no handler runs meanwhile

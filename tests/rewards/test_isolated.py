@@ -364,13 +364,13 @@ def test_ten_thousand_answers_with_hanging_ones_in_constant_memory() -> None:
 
 
 def many_both(rewards: Rewards, count: int) -> None:
-    """Groups of 10 for a plain and an async part; of the plain one, 1 answer in 500 hangs."""
+    """Groups of 10 for a plain and an async part; 1 answer in 500 hangs in both."""
     for first in range(0, count, 100):
         groups = []
         for number in range(first // 10, first // 10 + 10):
-            texts = ["sleep 600" if (number * 10 + n) % 500 == 3 else str(number + n % 2) for n in range(10)]
+            texts = ["wait 600" if (number * 10 + n) % 500 == 3 else str(number + n % 2) for n in range(10)]
             groups.append((Example(f"row-{number}", "?", str(number), images=(bytes(200_000),)), [Answer(text) for text in texts]))
         for (row, answers), grades in zip(groups, rewards.grade_groups(groups), strict=True):
             for answer, grade in zip(answers, grades, strict=True):
-                assert (grade.error is not None) == (answer.text == "sleep 600"), (row.id, answer.text, grade)
+                assert (grade.error is not None) == (answer.text == "wait 600"), (row.id, answer.text, grade)
                 assert grade.error is not None or grade.reward == 1.5 * (answer.text == row.answer), (row.id, answer.text, grade)
