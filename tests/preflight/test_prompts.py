@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from seegrad.config import Config, DataConfig, RolloutConfig, load_config
+from seegrad.errors import DataError
+from seegrad.families.folder import model_folder
 from seegrad.preflight.prompts import Counted, Prompts, check_prompts, count_prompts, length_table
 from seegrad.preflight.rows import scan
+from seegrad.renderers.chat import ChatRenderer
 from seegrad.wiring import Parts
 from tests.fakes import config
 from tests.preflight.subjects import findings, png, table
@@ -55,12 +59,17 @@ def test_over_long_rows_are_counted(rule: str, verdict: bool | None) -> None:
 
 
 def test_prompts_that_cannot_be_rendered_are_told(tmp_path: Path) -> None:
-    (tmp_path / "a.png").write_bytes(png(30, 30))
-    source = table(tmp_path, [{"question": "ok?", "answer": "1", "picture": "a.png"}, {"question": "half \ud83d", "answer": "1", "picture": "a.png"}])
-    found = count_prompts(Parts(load_config("count")).renderer, [scan("train", source, 0)])
+    class Picky(ChatRenderer):
+        def count(self, question: str, sizes: Sequence[tuple[int, int]]) -> int:
+            if "bad" in question:
+                raise DataError("the chat template refuses it", reason="template refuses")
+            return super().count(question, sizes)
+
+    source = table(tmp_path, [{"question": "ok?", "answer": "1"}, {"id": "b", "question": "bad?", "answer": "1"}])
+    found = count_prompts(Picky(model_folder("tiny")), [scan("train", source, 0)])
     check = check_prompts(found, config(), 4096)
-    assert check.passed is None and sum(found.reasons.values()) == 1
-    assert "half a character" in check.detail
+    assert check.passed is None and found.reasons == {"template refuses": 1} and len(found.counted) == 1
+    assert "1 refused: template refuses (b: the chat template refuses it)" in check.detail
 
 
 def test_the_limit_is_applied_to_what_is_sampled() -> None:
