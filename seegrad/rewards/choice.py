@@ -13,12 +13,12 @@ from seegrad.types import Example, Score
 
 _OPTION = re.compile(r"\\boxed\s*\{\s*([A-D])\s*\}", re.IGNORECASE)
 _LETTERS = ("A", "B", "C", "D")
-_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _LEAD = r"(?:(?:the\s+)?(?:correct\s+)?(?:answer|option|choice)\s*(?:is)?|正确答案|正确选项|答案|选项|选择|故选|应选|选)"
 _LABELLED = re.compile(
     rf"{_LEAD}?\s*(?:是|为)?\s*[:=]?\s*[(\[{{]?\s*([A-Z])\s*[)\]}}]?\s*(?:选项|项)?\s*(?:[.:,)]\s*(.*))?", re.IGNORECASE | re.DOTALL
 )
-_OTHER_LETTER = re.compile(r"(?<![A-Za-z\\])[A-Z](?![A-Za-z])")
+_OTHER_LETTER = re.compile(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])")
 
 
 def choice(example: Example, text: str) -> Score:
@@ -47,7 +47,7 @@ def choice_tolerant(example: Example, text: str) -> Score:
     >>> choice_tolerant(Example("a", "?", "B"), "so \\\\boxed{\\\\text{(b)}}")
     Score(value=1.0, parsed='B', correct=True)
     """
-    options = _ALPHABET[: max(len(_LETTERS), len(example.choices))]
+    options = ALPHABET[: max(len(_LETTERS), len(example.choices))]
     gold = letter(example.answer, options)
     if gold is None:
         raise ValueError(f"the gold answer is {example.answer!r}, expected a letter from A to {options[-1]}")
@@ -76,7 +76,7 @@ def letter(content: str, options: str, choices: tuple[str, ...] = ()) -> str | N
     meant = _by_content(rest, options, choices)
     if meant is not None:
         return named if meant == named else None
-    return None if any(found in options for found in _OTHER_LETTER.findall(rest)) else named
+    return None if any(found.upper() in options for found in _OTHER_LETTER.findall(rest) if found.upper() != named) else named
 
 
 def _by_content(content: str, options: str, choices: tuple[str, ...]) -> str | None:

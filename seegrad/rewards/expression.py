@@ -40,7 +40,7 @@ _FUNCTIONS = {"sin": sine, "cos": cosine, "tan": tangent, "ln": logarithm, "cot"
 def evaluate(text: str) -> Exact:
     """The value of a plain form. Raises Unreadable.
 
-    >>> evaluate(r"\\\\frac{1}{2}+0.25").fraction()
+    >>> evaluate("\\\\frac{1}{2}+0.25").fraction()
     Fraction(3, 4)
     """
     if _WORD.search(text):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-MAX_LENGTH = 1000  # characters of an answer; a longer one is not read
+MAX_LENGTH = 400  # characters of an answer; a longer one is not read
 
 _WIDE = re.compile(r"[\uFF01-\uFFEE\u2102-\u214F\U0001D400-\U0001D7FF\u3000]")
 _SUPERSCRIPTS = re.compile(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]+")
@@ -29,7 +29,7 @@ _SIGNS = str.maketrans(
         **dict.fromkeys("⩽≦", "≤"),
         **dict.fromkeys("⩾≧", "≥"),
         **dict.fromkeys("≒≃≅", "≈"),
-        **dict.fromkeys("\u00a0\u2002\u2003\u2009\u200a\u202f", " "),
+        **dict.fromkeys("~\u00a0\u2002\u2003\u2009\u200a\u202f", " "),
         **dict.fromkeys("\u200b\u200c\u200d\ufeff\u2061\u2062", ""),
         "∆": "△",
         "㎝": "cm",
@@ -116,14 +116,14 @@ _PLAIN_PI = re.compile(r"(?<![A-Za-z\\])pi(?![A-Za-z])")
 _PERCENT = re.compile(r"\s*\b(?:percent|per cent)\b")
 _REPEATING = re.compile(r"(\d*)\.(\d*)\\(?:overline|dot)\s*\{(\d+)\}")
 _SPACES = re.compile(r"\s+")
-_ENDING = re.compile(r"[\s.。,，;；、]+$")
+_ENDING = re.compile(r"[\s.。,，;；、\\]+$")
 
 
 def plain(text: str) -> str:
     """The plain form of an answer.
 
-    >>> plain(r"2 \\\\sqrt { 221 }^{\\\\circ}"), plain(r"８\\\\text{ cm}²"), plain(r"\\\\dfrac{1}{2}\\\\pi")
-    ('2 \\\\sqrt{ 221 }°', '8 cm^{2}', '\\\\frac{1}{2}π')
+    >>> plain("2 \\\\sqrt { 221 }^{\\\\circ}"), plain("８\\\\text{ cm}²"), plain("\\\\dfrac{1}{2}\\\\pi")
+    ('2 \\\\sqrt{ 221 }°', '8 cm ^{2}', '\\\\frac{1}{2}π')
     """
     text = _SUPERSCRIPTS.sub(lambda found: "^{" + found.group().translate(_SUPERSCRIPT_FORMS) + "}", text)
     text = _SUBSCRIPTS.sub(lambda found: "_{" + found.group().translate(_SUBSCRIPT_FORMS) + "}", text)

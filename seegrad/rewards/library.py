@@ -19,6 +19,7 @@ _FUNCTIONS = "frac|sqrt|sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|sinh|cosh|t
 _COMMAND = re.compile(rf"\\(?:{_FUNCTIONS})(?![A-Za-z])")
 _ALLOWED = re.compile(r"[A-Za-zα-ωΔΩ0-9\s+\-*/^_(){}\[\]|.]*", re.ASCII)
 _LARGE = re.compile(r"\d{21}|\^\s*\{?\s*-?\d{4}|\^\s*\(?\{?[^{}]*\^|[A-Za-z]{4,}", re.ASCII)
+_ONLY_HERE = re.compile(r"\\(?:sec|csc|arcsin|arccos|arctan|sinh|cosh|tanh|exp|binom)(?![A-Za-z])|\|")
 _POINTS = ("0.7361", "1.2897")
 
 
@@ -28,8 +29,8 @@ def available() -> bool:
 
 
 def readable(text: str) -> bool:
-    """Whether the package makes an expression of a text."""
-    return _expression(text) is not None
+    """Whether a text has notation that only the package knows, and the package makes a finite expression of it."""
+    return _ONLY_HERE.search(text) is not None and same(text, text)
 
 
 def same(gold: str, answer: str) -> bool:

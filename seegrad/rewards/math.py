@@ -12,13 +12,11 @@ import re
 from functools import lru_cache
 
 from seegrad.rewards import library, reading, units
-from seegrad.rewards.choice import letter
+from seegrad.rewards.choice import ALPHABET, letter
 from seegrad.rewards.format import last_box
 from seegrad.rewards.latex import plain
 from seegrad.rewards.numbers import Unreadable
 from seegrad.types import Example, Score
-
-_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def math(example: Example, text: str, *, tolerance: float = 0.0) -> Score:
@@ -39,15 +37,13 @@ def math(example: Example, text: str, *, tolerance: float = 0.0) -> Score:
         return Score(0.0, parsed=None, correct=False)
     shown = " ".join(content.split())
     if isinstance(gold, str):
-        answer = letter(content, _ALPHABET, example.choices)
-        return Score(float(answer == gold), parsed=answer, correct=answer == gold)
-    verdict = None
-    if gold is not None:
-        try:
-            verdict = reading.same(gold, reading.read(content, _variables(example.question)), tolerance)
-        except Unreadable:
-            if not library.readable(content):
-                return Score(0.0, parsed=None, correct=False)
+        options = ALPHABET[: max(4, len(example.choices), ALPHABET.index(gold) + 1)]
+        option = letter(content, options, example.choices)
+        return Score(float(option == gold), parsed=option, correct=option == gold)
+    answer = _answer(content, example.question)
+    if answer is None and not library.readable(content):
+        return Score(0.0, parsed=None, correct=False)
+    verdict = None if gold is None or answer is None else reading.same(gold, answer, tolerance)
     if verdict is None:
         verdict = library.same(example.answer, content)
     return Score(float(verdict), parsed=shown, correct=verdict)
@@ -65,6 +61,13 @@ def _gold(answer: str, question: str) -> reading.Reading | str | None:
             return None
         hint = "" if library.available() else "; more notations are known with: pip install 'seegrad[math]'"
         raise ValueError(f"the gold answer {answer!r} cannot be read ({error}), expected a number, an expression or a few words{hint}") from None
+
+
+def _answer(content: str, question: str) -> reading.Reading | None:
+    try:
+        return reading.read(content, _variables(question))
+    except Unreadable:
+        return None
 
 
 @lru_cache(maxsize=1024)

@@ -203,9 +203,23 @@ def _factors(number: int) -> list[tuple[int, int]]:
         if times:
             found.append((prime, times))
     if number > 1:
-        side = math.isqrt(number)
-        found.append((side, 2) if side * side == number else (number, 1))
+        for times in (2, 3, 5):
+            side = _whole_root(number, times)
+            if side**times == number:
+                return found + [(factor, times * more) for factor, more in _factors(side)]
+        found.append((number, 1))
     return found
+
+
+def _whole_root(number: int, index: int) -> int:
+    """The largest whole number whose power is at most the number."""
+    if index == 2:
+        return math.isqrt(number)
+    low, high = 1, 1 << (number.bit_length() // index + 1)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if middle**index <= number else (low, middle - 1)
+    return low
 
 
 def factors(value: Fraction) -> list[tuple[int, int]]:

@@ -85,25 +85,36 @@ class Words:
 Reading = Quantity | Named | Several | Ratio | Relation | Words
 
 
-@lru_cache(maxsize=4096)
 def read(text: str, variables: frozenset[str] = frozenset()) -> Reading:
     """What a boxed or gold answer states. Single letters among `variables` are no units. Raises Unreadable.
 
     >>> isinstance(read("x=3"), Named), isinstance(read("(1, 2]"), Several), isinstance(read("相切"), Words)
     (True, True, True)
     """
+    found = _read(text, variables)
+    if isinstance(found, str):
+        raise Unreadable(found)
+    return found
+
+
+def forget() -> None:
+    """Nothing that was read is remembered any more (for measurements)."""
+    _read.cache_clear()
+
+
+@lru_cache(maxsize=4096)
+def _read(text: str, variables: frozenset[str]) -> Reading | str:
+    """A reading, or why there is none."""
     if len(text) > MAX_LENGTH:
-        raise Unreadable("longer than an answer")
+        return f"longer than {MAX_LENGTH} characters"
     form = plain(text)
-    if not form:
-        raise Unreadable("empty")
     try:
         return _whole(form, variables)
-    except Unreadable:
+    except Unreadable as error:
         folded = _NOT_WORDS.sub("", form).casefold()
         if folded and not form.startswith("-") and _NO_WORD.search(folded) is None and (len(folded) > 1 or not folded.isascii()):
             return Words(folded)
-        raise
+        return str(error)
 
 
 def _whole(form: str, variables: frozenset[str]) -> Reading:
@@ -136,7 +147,10 @@ def _whole(form: str, variables: frozenset[str]) -> Reading:
         if len(values) > 1:
             if any(value.unit is not None for value in values):
                 raise Unreadable("a ratio with units")
-            return Ratio(tuple(value.value for value in values), _CLOCK.fullmatch(form) is not None)
+            literal = _CLOCK.fullmatch(form) is not None
+            if not literal and not all(value.value.numerator for value in values):
+                raise Unreadable("a ratio with zero")
+            return Ratio(tuple(value.value for value in values), literal)
     if "±" in form or "∓" in form:
         if form.count("±") + form.count("∓") > 1:
             raise Unreadable("several ±")
@@ -280,7 +294,7 @@ def same(gold: Reading, answer: Reading, tolerance: float = 0.0) -> bool | None:
             return _same_quantity(gold, answer, tolerance)
         case Ratio(), Ratio():
             return _same_ratio(gold, answer)
-        case (Ratio(parts, False), Quantity(value, None)) | (Quantity(value, None), Ratio(parts, False)) if len(parts) == 2 and parts[1].numerator:
+        case (Ratio(parts, False), Quantity(value, None)) | (Quantity(value, None), Ratio(parts, False)) if len(parts) == 2:
             return decimals.same(divide(parts[0], parts[1]), value)
         case Relation(), Relation():
             pairs = list(zip(gold.parts, answer.parts, strict=False))
@@ -323,8 +337,6 @@ def _same_ratio(gold: Ratio, answer: Ratio) -> bool | None:
         return False
     if gold.literal or answer.literal:
         return _all(decimals.same(a, b) for a, b in zip(gold.parts, answer.parts, strict=True))
-    if not all(part.numerator for part in (*gold.parts, *answer.parts)):
-        return False
     scale = divide(gold.parts[0], answer.parts[0])
     return _all(decimals.same(a, multiply(b, scale)) for a, b in zip(gold.parts, answer.parts, strict=True))
 

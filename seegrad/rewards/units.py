@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 Dimension = tuple[tuple[str, int], ...]  # base units with their exponents, sorted: (("m", 2),) is an area
 
@@ -36,12 +37,14 @@ class Unit:
 
     def agrees(self, other: Unit) -> bool:
         """Whether the two measure the same kind of thing; `units` and `square units` agree with lengths and areas of any kind."""
-        dimensions = {self.dimension, other.dimension}
-        if len(dimensions) == 1:
+        if self.dimension == other.dimension:
             return True
-        lengths = [dict(dimension).get("m") for dimension in dimensions if len(dimension) == 1]
-        anything = [dict(dimension).get("unit") for dimension in dimensions if len(dimension) == 1]
-        return len(lengths) == 2 and None in lengths and None in anything and {*lengths} - {None} == {*anything} - {None}
+        return any(
+            len(one.dimension) == len(another.dimension) == 1
+            and (one.dimension[0][0], another.dimension[0][0]) == ("unit", "m")
+            and one.dimension[0][1] == another.dimension[0][1]
+            for one, another in ((self, other), (other, self))
+        )
 
 
 DEGREE = Unit((("°", 1),))
@@ -171,8 +174,11 @@ def variables(question: str) -> frozenset[str]:
     >>> sorted(variables("若 m+1=3，AB=5 s，求 m"))
     ['m']
     """
-    return frozenset(
-        letter
-        for letter in _SINGLE_LETTERS
-        if re.search(rf"(?<![A-Za-z\\{{/(（])(?<!\d)(?<!\d\s){letter}(?![A-Za-z²³^]|\s*[)）/])", question) is not None
-    )
+    return frozenset(letter for letter in _SINGLE_LETTERS if _as_variable(letter).search(question) is not None)
+
+
+@lru_cache(maxsize=len(_SINGLE_LETTERS))
+def _as_variable(letter: str) -> re.Pattern[str]:
+    """The letter by itself and not behind a number, or behind an equals sign or in a sum, as in y=mx."""
+    alone = rf"(?<![A-Za-z\\{{/(（])(?<!\d)(?<!\d\s){letter}(?![A-Za-z²³^]|\s*[)）/])"
+    return re.compile(rf"{alone}|[=+\-−]\s*{letter}[a-z]?(?![a-z])")

@@ -107,6 +107,11 @@ def test_chinese_numerals_to_ninety_nine() -> None:
         assert number(word) == str(value), word
 
 
+def test_english_numerals_to_twenty() -> None:
+    assert [number(word) for word in ("zero", "twelve", "thirteen", "sixteen", "twenty", "Six circles")] == ["0", "12", "13", "16", "20", "6"]
+    assert number("twenty-one") is None and number("sixty") is None
+
+
 def test_thousands_of_digits_do_no_harm() -> None:
     assert number("9" * 10_000) == "9" * 10_000
 

@@ -74,6 +74,11 @@ def test_boxes(text: str, contents: list[str]) -> None:
     assert (None if last is None else last.content) == (contents[-1] if contents else None)
 
 
+@pytest.mark.parametrize("text", [r"\boxed{3} or \boxed{4", r"\boxed{3}, \boxed 4", r"\boxed{3} \boxed{"])
+def test_a_box_before_one_that_is_cut_off_is_not_the_last(text: str) -> None:
+    assert [box.content for box in boxes(text)] == ["3"] and last_box(text) is None
+
+
 @given(st.lists(st.sampled_from(["\\boxed{", "\\boxed", "{", "}", "\\", "\\{", "x"]), max_size=30).map("".join))
 def test_boxes_are_where_they_say(text: str) -> None:
     previous = 0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from seegrad.rewards.grounding import iou, overlap, rectangle
 from seegrad.types import Example, Score
@@ -83,3 +86,35 @@ def test_a_gold_answer_that_is_no_rectangle_is_an_error_not_a_zero(gold: str) ->
 @pytest.mark.parametrize(("text", "numbers"), [("12-25,3,4", (12, 25, 3, 4)), ("1.5,+2,-3,4", (1.5, 2, -3, 4)), ("a1b2c3d4", (1, 2, 3, 4))])
 def test_signs_and_separators(text: str, numbers: tuple[float, ...]) -> None:
     assert rectangle(text) == numbers
+
+
+def picture(width: int, height: int) -> bytes:
+    data = io.BytesIO()
+    Image.new("RGB", (width, height)).save(data, format="PNG")
+    return data.getvalue()
+
+
+def test_relative_coordinates_are_declared() -> None:
+    example = Example("row-7", "?", "20,10,100,50", images=(picture(200, 100),))
+    inside = r"\boxed{100,100,500,500}"
+    assert iou(example, inside, relative=1000) == Score(1.0, "100,100,500,500", True)
+    assert iou(example, inside).value == 0.0
+    assert iou(example, r"\boxed{20,10,100,50}").value == 1.0
+    assert iou(example, r"\boxed{20,10,100,50}", relative=1000).correct is False
+
+
+@pytest.mark.parametrize("relative", [-1.0, float("inf"), float("nan"), 1000.0])
+def test_relative_coordinates_need_a_number_and_an_image(relative: float) -> None:
+    with pytest.raises(ValueError, match="relative is"):
+        iou(row(), r"\boxed{0,0,10,10}", relative=relative)
+
+
+@pytest.mark.parametrize("content", ['{"bbox_2d": [0, 0, 10, 10], "label": "circle"}', '[{"bbox_2d": [0, 0, 10, 10]}]', "<box>(0,0),(10,10)</box>"])
+def test_the_names_that_models_give_a_rectangle_are_no_coordinates(content: str) -> None:
+    assert iou(row(), f"so \\boxed{{{content}}}").value == 1.0
+
+
+@pytest.mark.parametrize("gold", ["None", "null", "no box"])
+def test_two_times_nothing_is_not_right(gold: str) -> None:
+    with pytest.raises(ValueError, match="x1 < x2"):
+        iou(row(gold), "None")
