@@ -26,6 +26,7 @@ from seegrad.train import Outcome, train
 from seegrad.types import Example, Group
 from tests import fakes
 from tests.runs import differences, fake_pipeline, fake_run
+from tests.test_torch_free import seegrad
 from tests.track_adapters import calls
 
 ROOT = Path(__file__).parents[1]
@@ -298,6 +299,21 @@ def test_ctrl_c_closes_the_trackers(tmp_path: Path, signals: list[int], state: s
     told = calls(tmp_path / "run", "recorder")
     assert (told[-1]["call"], told[-1]["state"]) == ("finish", state) and sum(call["call"] == "log" for call in told) == steps
     assert RunDir.open(tmp_path / "run").status().state == state
+
+
+def test_ctrl_c_while_a_tracker_is_waited_for_ends_the_waiting_not_the_run(tmp_path: Path) -> None:
+    notes, outcome = tracked(tmp_path / "run", fakes.config(), {"bad": f"{HERE}:Impatient"}, patience=200.0)
+    assert outcome is not None and outcome.state == "finished" and "not waiting for the trackers any longer" in notes
+
+
+def test_the_command_names_where_to_look_and_what_was_spent(tmp_path: Path) -> None:
+    settings = ["steps=1", "rollout.questions_per_step=2", "rollout.group_size=2", "eval.every=0", "model.backend=echo:", "cost.sampled=4"]
+    done = seegrad("train", "count", *settings, "track.to=tensorboard", "track.offline=true", "--out", "run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert f"tensorboard: tensorboard --logdir {(tmp_path / 'run/track/tensorboard').resolve()}" in lines
+    assert any(line.startswith("tokens: ") for line in lines) and any(line.startswith("cost: ¥0.00 (sampled") for line in lines)
+    assert list((tmp_path / "run/track/tensorboard").glob("events.out.tfevents.*"))
 
 
 def test_a_full_queue_loses_points_not_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,6 +81,18 @@ class HangsAtTheEnd(Recorder):
         time.sleep(600)
 
 
+class Impatient(Recorder):
+    """A person who presses Ctrl-C while the tracker never lets go."""
+
+    def start(self, start: Start) -> str:
+        self.process = start.process
+        return super().start(start)
+
+    def finish(self, state: State, message: str) -> None:
+        os.kill(self.process, signal.SIGINT)
+        time.sleep(600)
+
+
 class Dies(Recorder):
     """Takes its process with it."""
 
