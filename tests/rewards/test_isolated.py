@@ -28,6 +28,8 @@ ROW = Example("row-7", "?", "aa", meta=MappingProxyType({"number": 40, "inner": 
 PATIENCE = 60.0  # seconds in which a thing that must happen may happen, on the busiest machine
 LIMIT = 2.5  # seconds of a call in tests where others must stay within it
 
+pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="looks at processes through /proc")
+
 
 def wait_for(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + PATIENCE
@@ -132,6 +134,7 @@ def test_a_worker_is_a_clean_process(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "def f(example, text):\n    from neighbour import HERE\n    return HERE + (os.environ['MARK'] == 'é') + Path('neighbour.py').exists()\n"
     )
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))  # the file's folder is added
     monkeypatch.setenv("MARK", "é")
     clean = [f"{GRADERS}:torch_is_here", f"{GRADERS}:main_is_ours"]
     with Rewards({"mine.py:f": 1.0, **dict.fromkeys(clean, 100.0)}, workers=1) as rewards:
@@ -143,7 +146,6 @@ def test_a_worker_is_a_clean_process(tmp_path: Path, monkeypatch: pytest.MonkeyP
         rewards.close()
         assert is_gone(first.pid) and not rewards._pool._alive
         assert rewards.grade(ROW, "").reward == 7.0
-    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry != str(tmp_path)])
 
 
 def test_pictures_and_read_only_mappings_arrive() -> None:
