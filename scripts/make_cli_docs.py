@@ -9,7 +9,21 @@ import sys
 from pathlib import Path
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
-COMMANDS = ((), ("train",), ("eval",), ("report",), ("sample",), ("doctor",), ("data",), ("data", "list"), ("data", "show"), ("list",), ("export",))
+COMMANDS = (
+    (),
+    ("train",),
+    ("eval",),
+    ("report",),
+    ("reproduce",),
+    ("sample",),
+    ("doctor",),
+    ("data",),
+    ("data", "list"),
+    ("data", "show"),
+    ("data", "prepare"),
+    ("list",),
+    ("export",),
+)
 INTRODUCTION = """# The command line
 
 Generated from `--help` by `scripts/make_cli_docs.py`; `make docs` writes it again, and a test compares.
