@@ -239,7 +239,7 @@ def cases() -> Iterator[Case]:
     yield Case("PPM", "its colours", lambda: encode(drawing(), "PPM"), exact_drawing)
     yield Case("PGM of 16 bits", "scaled to 8 bits", lambda: b"P5 32 16 65535\n" + levels(65535, ">u2").tobytes(), exact_drawing)
     yield Case("PGM of 12 bits", "scaled to 8 bits", lambda: b"P5 32 16 4095\n" + levels(4095, ">u2").tobytes(), exact_drawing)
-    for mode, name in (("1", "1 bit"), ("L", "gray"), ("P", "palette"), ("RGB", "RGB"), ("CMYK", "CMYK"), ("YCbCr", "YCbCr"), ("LAB", "L*a*b*")):
+    for mode, name in (("1", "1 bit"), ("L", "gray"), ("P", "palette"), ("RGB", "RGB"), ("CMYK", "CMYK"), ("LAB", "L*a*b*")):
         yield Case(f"TIFF, {name}", "its colours", lambda mode=mode: encode(drawing(mode), "TIFF"), seen_drawing)
     yield Case("TIFF, RGB with alpha", "blended with white", lambda: encode(see_through(), "TIFF"), exact_drawing)
     yield Case("TIFF of several pages", "the first page", lambda: animated("TIFF", drawing()), exact_drawing)
