@@ -36,6 +36,7 @@ def prompt_text(value: Any, column: str) -> tuple[str, list[Any]]:
         raise DataError(f"there is no {column!r}", reason="no question")
     if is_missing(value):
         raise DataError(f"{column!r} is empty", reason="empty question")
+    value = _chat(value)
     if isinstance(value, str):
         return value, [None] * value.count("<image>")
     if isinstance(value, Sequence) and value and all(isinstance(message, Mapping) for message in value):
@@ -49,7 +50,8 @@ def answer_text(value: Any, column: str, choices: Sequence[str] = ()) -> str:
         raise DataError(f"there is no {column!r}", reason="no answer")
     if isinstance(value, float) and not math.isfinite(value):
         raise DataError(f"{column!r} is {value}, expected an answer", reason="answer is not a number")
-    if isinstance(value, Sequence) and value and all(isinstance(item, Mapping) and ("role" in item or "from" in item) for item in value):
+    value = _chat(value)
+    if _is_chat(value):
         value = _last_answer(value)
     if is_missing(value):
         raise DataError(f"{column!r} is empty", reason="empty answer")
@@ -65,6 +67,21 @@ def answer_text(value: Any, column: str, choices: Sequence[str] = ()) -> str:
     if not text:
         raise DataError(f"{column!r} is empty", reason="empty answer")
     return text
+
+
+def _is_chat(value: Any) -> bool:
+    return isinstance(value, list | tuple) and bool(value) and all(isinstance(item, Mapping) and ("role" in item or "from" in item) for item in value)
+
+
+def _chat(value: Any) -> Any:
+    """Chat messages that a CSV file or a column of text holds as JSON (or as Python wrote the list); anything else as it is."""
+    if not isinstance(value, str) or not re.match(r"\s*\[\s*\{\s*['\"]", value):
+        return value
+    try:
+        messages = _parsed(value)
+    except DataError:
+        return value
+    return messages if _is_chat(messages) else value
 
 
 def choices_of(value: Any) -> tuple[str, ...]:

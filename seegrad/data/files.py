@@ -9,6 +9,7 @@ of a column `split`. One file that names no split is `train`. `train[:-100]`, `t
 
 from __future__ import annotations
 
+import os
 import re
 from array import array
 from bisect import bisect_right
@@ -80,6 +81,7 @@ class Several:
     def __init__(self, sources: Sequence[RowSource], name: str, root: Path) -> None:
         self.name, self._sources, self._root = name, tuple(sources), root
         self.columns = tuple(dict.fromkeys(column for source in sources for column in source.columns))
+        self.files = tuple(path for source in sources for path in source.files)
         self._starts = [0]
         for source in sources:
             self._starts.append(self._starts[-1] + len(source))
@@ -112,7 +114,7 @@ class Picked:
     """Some rows of a source, in the order of `positions`."""
 
     def __init__(self, source: RowSource, positions: Sequence[int], name: str) -> None:
-        self.name, self.columns, self._source, self._positions = name, source.columns, source, positions
+        self.name, self.columns, self.files, self._source, self._positions = name, source.columns, source.files, source, positions
 
     def __len__(self) -> int:
         return len(self._positions)
@@ -172,9 +174,15 @@ def _text_reader(path: Path, ending: str) -> RowSource:
 def _find(text: str, revision: str, hub: str) -> tuple[Path, list[Path]]:
     """The folder that file names are told from, and the files that may hold rows, sorted."""
     path = Path(text).expanduser()
-    if path.is_file():
+    try:
+        is_file, is_folder = path.is_file(), path.is_dir()
+    except OSError as error:
+        raise UsageError(f"data.path: {text[:200]!r} cannot be used: {error.strerror}; give a file, a glob, a folder or a hub id") from None
+    if revision and (is_file or is_folder):
+        raise UsageError(f"data.revision={revision!r} is not read for files on this machine ({text}); empty it: data.revision=''")
+    if is_file:
         return path.parent, [path]
-    if path.is_dir():
+    if is_folder:
         return path, _in_folder(path)
     if any(sign in text for sign in "*?["):
         files = _matching(path)
@@ -195,7 +203,7 @@ def _find(text: str, revision: str, hub: str) -> tuple[Path, list[Path]]:
 def _in_folder(folder: Path) -> list[Path]:
     """Files below a folder that may hold rows; hidden ones, those that begin with `_` and descriptions of a data set are none."""
     files = []
-    for path in sorted(folder.rglob("*")):
+    for path in sorted(_below(folder)):
         inner = path.relative_to(folder)
         hidden = any(part.startswith((".", "_")) for part in inner.parts)
         if path.suffix.lower() in ENDINGS and path.name not in NO_ROWS and not hidden and path.is_file():
@@ -206,6 +214,23 @@ def _in_folder(folder: Path) -> list[Path]:
     if any(name.endswith(".arrow") for name in names):
         raise UsageError(f"{folder} was written by save_to_disk; write it as parquet: load_from_disk({str(folder)!r}).to_parquet('train.parquet')")
     raise UsageError(f"data.path: {folder} has no file of rows ({', '.join(ENDINGS)}); it holds {_listed(names)}")
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """All files below a folder, links to folders followed and each folder read once. Raises DataError for one that may not be read."""
+
+    def refused(error: OSError) -> None:
+        raise DataError(f"{error.filename} cannot be read: {error.strerror}; its rows would be missing", reason="file cannot be read") from None
+
+    seen: set[tuple[int, int]] = set()
+    for root, folders, names in os.walk(folder, onerror=refused, followlinks=True):
+        status = Path(root).stat()
+        if (status.st_dev, status.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        folders[:] = sorted(name for name in folders if not name.startswith((".", "_")))
+        yield from (Path(root, name) for name in names)
 
 
 def _of_split(files: list[Path], root: Path, text: str, split: str, *, spelled: bool) -> RowSource:

@@ -25,13 +25,15 @@ BOM = b"\xef\xbb\xbf"
 
 
 class RowSource(Protocol):
-    """Rows of named cells. `name` is what errors call the source; `folders(i)` are where relative picture paths of row i may start, nearest first.
+    """Rows of named cells. `name` is what errors call the source, `files` are those it reads; `folders(i)` are where relative picture paths of row i
+    may start, nearest first.
 
     `row` raises DataError for a row that cannot be read; `column` gives one cell of every row in order (None where there is none).
     """
 
     name: str
     columns: tuple[str, ...]
+    files: tuple[Path, ...]
 
     def __len__(self) -> int: ...
 
@@ -51,6 +53,7 @@ class File:
 
     def __init__(self, path: Path) -> None:
         self.path, self.name = path, str(path)
+        self.files: tuple[Path, ...] = (path,)
         self._stamp = _stamp(path)
 
     def row(self, index: int) -> dict[str, Any]:

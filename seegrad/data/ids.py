@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seegrad.data.cells import is_missing
+from seegrad.data.columns import cell
 from seegrad.data.files import RowSource
 
 
@@ -32,7 +33,9 @@ class Ids:
     def _count(self, name: str) -> int:
         """How many rows have this id."""
         if self._hashes is None:
-            values = self._source.column(self._column or "")
+            name_of_column = self._column or ""
+            top = name_of_column if name_of_column in self._source.columns else name_of_column.partition(".")[0]
+            values = (cell({top: value}, name_of_column) for value in self._source.column(top))
             hashes = [_hash(str(value).strip()) for value in values if not is_missing(value)]
             self._hashes = np.sort(np.array(hashes, np.uint64))
         low, high = (int(np.searchsorted(self._hashes, np.uint64(_hash(name)), side)) for side in ("left", "right"))

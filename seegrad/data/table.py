@@ -160,6 +160,7 @@ def table(split: str, data: DataConfig) -> Table:
     ids = Ids(source, columns.id)
 
     def make(row: Mapping[str, Any], position: int) -> Raw:
+        columns.check_pictures(row, source.folders(position))
         return _raw(row, position, columns, ids, data.template)
 
     return Table(source, make, where=f"{data.path} ({split})", data=data, about=f"{data.path} ({split}): {len(source)} rows; columns: {columns}")

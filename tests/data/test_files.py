@@ -380,6 +380,25 @@ def test_a_path_that_leads_nowhere_says_what_is_there(tmp_path: Path, path: str,
         open_rows(tmp_path / path, "train")
 
 
+def test_a_path_that_the_system_refuses_and_a_revision_of_local_files_are_said(tmp_path: Path) -> None:
+    json_lines(tmp_path / "rows.jsonl", ROWS)
+    with pytest.raises(UsageError, match="cannot be used: File name too long"):
+        open_rows("a" * 5000, "train")
+    for path in (tmp_path, tmp_path / "rows.jsonl"):
+        with pytest.raises(UsageError, match=r"data\.revision='v1' is not read for files on this machine"):
+            open_rows(path, "train", revision="v1")
+
+
+def test_links_to_folders_are_followed_once(tmp_path: Path) -> None:
+    (tmp_path / "rows" / "train").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    json_lines(tmp_path / "rows" / "train" / "a.jsonl", ROWS)
+    json_lines(tmp_path / "elsewhere" / "b.jsonl", ROWS)
+    (tmp_path / "rows" / "train" / "more").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "rows" / "train" / "round").symlink_to(tmp_path / "rows")
+    assert sorted(path.name for path in open_rows(tmp_path / "rows").files) == ["a.jsonl", "b.jsonl"]
+
+
 def test_a_folder_without_rows_says_what_it_holds(tmp_path: Path) -> None:
     (tmp_path / "picture.png").touch()
     with pytest.raises(UsageError, match=r"has no file of rows .* it holds picture\.png"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from seegrad.data.show import listing
 from seegrad.errors import DataError, UsageError
 from tests.data import schemas
 from tests.data.hubs import COMMITS, serve
+from tests.disk import small_file_system
 from tests.test_cli import seegrad
 
 ROOT = Path(__file__).parents[2]
@@ -112,3 +114,40 @@ def test_a_picture_that_cannot_be_read_stays_the_same_fault(tmp_path: Path) -> N
     (part,) = prepare(data, tmp_path / "out", ["test"])
     assert (part.num_rows, part.num_good) == (2, 0)
     assert len(part.bad) == 2, "a missing file and a broken one are two kinds of fault"
+
+
+def geoqa_at(place: Path, *, path: Path, out: Path) -> list[int]:
+    """The numbers of rows that are written when GeoQA is prepared from `path`."""
+    schemas.write_geoqa(place, {"train": 3, "dev": 2, "test": 4})
+    return [part.num_rows for part in prepare(DataConfig(name="geoqa", path=str(path)), out)]
+
+
+def test_the_files_that_rows_come_from_are_not_written_over(tmp_path: Path) -> None:
+    whole = tmp_path / "train.parquet"
+    for path, out in ((tmp_path, tmp_path), (whole, tmp_path), (tmp_path, tmp_path.parent)):
+        with pytest.raises(UsageError, match=r"read from .*train\.parquet, in the folder that is to be written; give another one with --out"):
+            geoqa_at(whole, path=path, out=out)
+        assert len(open_rows(whole)) == 9
+
+
+def test_a_folder_inside_the_one_that_is_read_is_not_read_twice(tmp_path: Path) -> None:
+    assert geoqa_at(tmp_path / "all.parquet", path=tmp_path, out=tmp_path / "out") == [3, 2, 4, 4]
+
+
+def test_what_a_killed_process_left_is_used_again_and_a_second_one_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    left = tmp_path / "out" / "train.parquet.part"
+    left.write_bytes(b"half a file" * 1000)
+    with left.open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(DataError, match=r"train\.parquet is being written by another process"):
+            geoqa_at(tmp_path / "whole.parquet", path=tmp_path / "whole.parquet", out=tmp_path / "out")
+    assert geoqa_at(tmp_path / "whole.parquet", path=tmp_path / "whole.parquet", out=tmp_path / "out") == [3, 2, 4, 4]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["dev.parquet", "test-full.parquet", "test.parquet", "train.parquet"]
+
+
+def test_a_full_disk_names_the_file_and_leaves_no_part(tmp_path: Path) -> None:
+    with small_file_system(tmp_path / "out", "4k") as out:
+        with pytest.raises(DataError, match=r"train\.parquet cannot be written: No space left on device; free some space"):
+            geoqa_at(tmp_path / "whole.parquet", path=tmp_path / "whole.parquet", out=out)
+        assert list(out.iterdir()) == []

@@ -75,6 +75,12 @@ def test_columns_are_found_by_the_usual_names(tmp_path: Path, columns: str, expe
         ("question answer", {"id_key": "zz"}, r"\(data\.id_key\)"),
         ("question answer image images", {}, r"both 'images' and 'image' could be the pictures; say which: data\.image_keys="),
         ("question choices answer label", {}, r"both 'answer' and 'label' could be the answer; say which: data\.answer_key=label"),
+        (
+            "question answer image image_2",
+            {},
+            r"both 'image' and 'image_2' hold pictures; say which, in order: data\.image_keys='\[\"image\", \"image_2\"\]'",
+        ),
+        ("instruction input output", {}, r"'instruction' and 'input' may be two parts of one question; .* data\.prompt_key=instruction"),
         ("question answer", {"template": "no place"}, r"data\.template 'no place' has no \{prompt\}"),
     ],
 )
@@ -234,6 +240,57 @@ def test_pictures_under_an_unusual_name_are_seen(tmp_path: Path) -> None:
     found = table("train", DataConfig(path=str(path)))
     assert [len(row.images) for row in found] == [0, 0, 0, 1, 1]
     assert "images: figure" in about_rows(found)
+
+
+@pytest.mark.parametrize("cell", ["data:image/png;base64," + TEXT, TEXT, [TEXT], "red.png", json.dumps(["red.png"]), {"deep": {"inside": TEXT}}])
+def test_pictures_of_any_form_under_an_unusual_name_are_seen(tmp_path: Path, cell: Any) -> None:
+    (tmp_path / "red.png").write_bytes(RED)
+    assert one(tmp_path, {"problem": "?", "answer": "1", "figure": cell, "other": "blue.png"}).images == (images.clean(RED),)
+
+
+def test_a_picture_that_no_setting_reads_is_never_dropped(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"problem": "?", "answer": "1", "image": TEXT} for _ in range(30)]
+    with pytest.raises(UsageError, match=r"'second' holds a picture but is not read as one; .*data\.image_keys='\[\"image\", \"second\"\]'"):
+        examples(tmp_path, [*rows, {**rows[0], "second": TEXT}][::-1])
+    late = examples(tmp_path, [*rows, {**rows[0], "second": TEXT}])
+    assert len(late[29].images) == 1
+    with pytest.raises(DataError, match=r"row 30 .*'second' holds a picture") as caught:
+        late[30]
+    assert caught.value.reason == "picture in a column that is not read"
+    named = examples(tmp_path, [*rows, {**rows[0], "second": TEXT}], image_keys=["image"])
+    assert len(named[30].images) == 1, "who names the columns is believed"
+
+
+def test_where_the_same_picture_comes_from_may_stand_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "red.png").write_bytes(RED)
+    row = {"problem": "?", "answer": "1", "image": TEXT, "image_path": "red.png"}
+    assert len(one(tmp_path, row).images) == 1
+    assert len(one(tmp_path, {**row, "image": "red.png", "decoded_image": TEXT}).images) == 1
+
+
+@pytest.mark.parametrize("setting", ["prompt_key", "answer_key", "choices_key", "id_key"])
+def test_a_dotted_name_that_leads_nowhere_stops_at_once(tmp_path: Path, setting: str) -> None:
+    row = {"problem": "?", "answer": "1", "inner": {"field": TEXT}}
+    with pytest.raises(UsageError, match=rf"no row has 'inner\.feild' \(data\.{setting}\): there is a column 'inner', but its fields: field"):
+        examples(tmp_path, [row], **{setting: "inner.feild"})
+    with pytest.raises(UsageError, match=r"no row has 'problem\.x'.*it has no fields"):
+        examples(tmp_path, [row], image_keys=["problem.x"])
+    assert len(examples(tmp_path, [row, {**row, "inner": {"late": TEXT}}], image_keys=["inner.late"])[1].images) == 1
+
+
+def test_an_id_inside_a_column_is_kept(tmp_path: Path) -> None:
+    rows = [{"problem": "?", "answer": "1", "info": {"number": n}} for n in (7, 8, 8)]
+    assert [row.id for row in examples(tmp_path, rows, id_key="info.number")] == ["7", "8-row-1", "8-row-2"]
+
+
+@pytest.mark.parametrize("write", [json.dumps, str])
+def test_chat_messages_as_text(tmp_path: Path, write: Any) -> None:
+    messages = [{"role": "user", "content": "<image>how many?"}, {"role": "assistant", "content": "3"}]
+    path = separated(tmp_path / "rows.csv", [{"messages": write(messages), "image": TEXT}])
+    row = table("train", DataConfig(path=str(path)))[0]
+    assert (row.question, row.answer) == ("<image>how many?", "3")
+    for text in ('[{"a": 1}] is what?', '[{"role": broken', "[{'a'}]"):
+        assert prompt_text(text, "prompt") == (text, [])
 
 
 def test_a_csv_with_paths_and_a_folder_with_metadata(tmp_path: Path) -> None:
