@@ -124,7 +124,7 @@ def writing(root: Path, step: int) -> Iterator[Checkpoint]:
 
 def remove_leftovers(root: Path) -> None:
     """Delete what a killed writer left half done."""
-    for entry in root.glob(".step-*"):
+    for entry in (*root.glob(".step-*"), *root.glob("step-*/.*.tmp")):
         shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
