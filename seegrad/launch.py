@@ -9,12 +9,19 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from seegrad import registry
 from seegrad.config import Config, load_config, recipe_names
 from seegrad.correction import Correction
 from seegrad.errors import RunError, UsageError
+from seegrad.types import Example
 from seegrad.wiring import CONFIG_FILE, Parts, find_target, run_names
+
+if TYPE_CHECKING:
+    from seegrad.rundir import RunWriter
+
+ROWS_FILE = "rows.json"  # in the run directory: which rows it began with
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +109,11 @@ def start(launch: Launch, *, show_samples: bool = False, save: bool = True) -> i
     try:
         if launch.continues and launch.path is not None:
             run = RunWriter.resume(launch.path)
+            _check_rows(run, examples)
         policy = parts.backend.create(config.model, seed=config.seed)
         if save and run is None:
             run = RunWriter.create(launch.path or new_path(config.name), config)
+            _check_rows(run, examples)
         reference = None if base is None else parts.backend.sampler(base.config.model, base.weights)
         pipeline = Pipeline(policy, renderer, rewards, advantage, examples, held_out, exact=parts.exact, reference=reference)
         reporter = make_reporter()
@@ -123,6 +132,23 @@ def start(launch: Launch, *, show_samples: bool = False, save: bool = True) -> i
         print(f"{outcome.state} after step {outcome.step}: {run.path}")
         print(f"continue: seegrad train --resume {run.path}" if outcome.state == "interrupted" else f"evaluate: seegrad eval {run.path}")
     return 0 if outcome.state == "finished" else 130
+
+
+def _check_rows(run: RunWriter, examples: Sequence[Example]) -> None:
+    """Write down which rows a run begins with. Raises RunError when a continued one would go on with others."""
+    from seegrad.data.fingerprint import difference, fingerprint
+    from seegrad.durable import dump_json, read_json, write_atomic
+
+    path, now = run.path / ROWS_FILE, fingerprint(examples)
+    if not now:
+        return
+    if not path.exists():
+        write_atomic(path, dump_json(now))
+    elif changed := difference(read_json(path), now):
+        raise RunError(
+            f"{run.path}: the training rows have changed since the run began ({changed}); bring the old ones back "
+            "(data.revision pins those of a hub), or start a new run with another --out"
+        )
 
 
 def _finished(path: Path | None) -> str | None:

@@ -1,6 +1,6 @@
 """Everything a run leaves on disk: one writer (`RunWriter`, holds the lock), one reader (`RunDir`). docs/run-directory.md describes every file.
 
-    run/  config.toml · environment.json · status.json · lock
+    run/  config.toml · environment.json · rows.json · status.json · lock
           metrics.jsonl                          one line per step
           rollouts/step-000001.jsonl             one line per rollout          rollouts/index.jsonl: one line per group, with byte offset and length
           images/<sha256>.png                    every picture once
@@ -50,7 +50,20 @@ State = Literal["running", "finished", "interrupted", "failed"]
 TokenTrace = tuple[Floats, Floats]  # the trainer's logprobs_T and entropy_T of one completion
 
 _LAYOUT = frozenset(
-    {"lock", "config.toml", "environment.json", "status.json", "metrics.jsonl", "rollouts", "images", "checkpoints", "eval", "report", "track"}
+    {
+        "lock",
+        "config.toml",
+        "environment.json",
+        "rows.json",
+        "status.json",
+        "metrics.jsonl",
+        "rollouts",
+        "images",
+        "checkpoints",
+        "eval",
+        "report",
+        "track",
+    }
 )
 
 
@@ -211,10 +224,10 @@ class RunWriter(RunDir):
         lock = lock_folder(path)
         try:
             if (path / "config.toml").exists():
-                raise RunError(f"{path} already holds a run; continue it with --resume {path}, or give another out=")
+                raise RunError(f"{path} already holds a run; continue it with --resume {path}, or give another --out")
             foreign = sorted(entry.name for entry in path.iterdir() if entry.name not in _LAYOUT and not entry.name.endswith(".tmp"))
             if foreign:
-                raise RunError(f"{path} is not empty (it holds {foreign[0]!r}); give another out=")
+                raise RunError(f"{path} is not empty (it holds {foreign[0]!r}); give another --out")
             run = cls(path, lock)
             with run._space(path):
                 for folder in ("rollouts", "images", "checkpoints", "eval"):
@@ -244,7 +257,7 @@ class RunWriter(RunDir):
         if checkpoint is None and (done := self._steps_past_a_checkpoint()):
             raise RunError(
                 f"{self.path} has taken {done} steps but its checkpoints are gone, so it would start over and delete them; "
-                "bring the checkpoints back, or start again with another out="
+                "bring the checkpoints back, or start again with another --out"
             )
         try:
             changed = changed_versions(self.environment(), describe_environment())
@@ -357,7 +370,7 @@ def new_path(name: str, root: Path = Path("runs")) -> Path:
             return path
     except OSError as error:
         raise RunError(f"no run directory can be made in {root.absolute()}: {error.strerror or error}; give a place with --out") from error
-    raise RunError(f"{root} already holds 99,999 runs named {name}-{date}; give another out=")
+    raise RunError(f"{root} already holds 99,999 runs named {name}-{date}; give another --out")
 
 
 def _is_within(path: Path, last: int, line: Mapping[str, Any]) -> bool:
