@@ -18,13 +18,20 @@ from seegrad.errors import DataError
 MISSING: Any = object()  # the row has no such cell
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 INDEX_COLUMNS = re.compile(r"label|.*(_|^)(idx|index|label)", re.IGNORECASE)  # a number there counts the options from 0, also when it is text
+_BLANKS = re.compile(r"^[\s\u200b-\u200f\u2060\ufeff]+|[\s\u200b-\u200f\u2060\ufeff]+$")
+_LETTER = re.compile(r"[(（]?\s*([A-Za-z])\s*[)）]?\s*[.．、:：]?")
 _TAGGED = re.compile(r"\s*<answer>((?:(?!</?answer>).)*)</answer>\s*", re.DOTALL)
 _BOXED = re.compile(r"\s*\$?\s*\\boxed\s*\{(.*)\}\s*\$?\s*", re.DOTALL)
 
 
 def is_missing(value: Any) -> bool:
-    """True for no cell, null, NaN and text without a character."""
-    return value is MISSING or value is None or (isinstance(value, float) and math.isnan(value)) or (isinstance(value, str) and not value.strip())
+    """True for no cell, null, NaN and text without a character that can be seen."""
+    return value is MISSING or value is None or (isinstance(value, float) and math.isnan(value)) or (isinstance(value, str) and not trimmed(value))
+
+
+def trimmed(text: str) -> str:
+    """The text without blanks around it, those of no width too, which copying from web pages leaves behind."""
+    return _BLANKS.sub("", text)
 
 
 def prompt_text(value: Any, column: str) -> tuple[str, list[Any]]:
@@ -66,7 +73,12 @@ def answer_text(value: Any, column: str, choices: Sequence[str] = ()) -> str:
     text = unwrapped(_plain(value, column))
     if not text:
         raise DataError(f"{column!r} is empty", reason="empty answer")
-    return text
+    letter = _LETTER.fullmatch(text) if choices and text not in choices else None
+    if letter is None:
+        return text
+    if letter[1].upper() in LETTERS[: len(choices)]:
+        return letter[1].upper()
+    raise DataError(f"{column!r} is {text!r}, but the choices are A to {LETTERS[len(choices) - 1]}", reason="answer is outside the choices")
 
 
 def _is_chat(value: Any) -> bool:
@@ -106,7 +118,11 @@ def choices_of(value: Any) -> tuple[str, ...]:
         items.pop()
     if any(is_missing(item) for item in items):
         raise DataError("one of the choices is empty, and one after it is not", reason="choices cannot be read")
-    return tuple(_plain(item, "choices") for item in items)
+    texts = tuple(_plain(item, "choices") for item in items)
+    labels = [re.match(rf"\(?{letter}\s*[.):、．：）]\s*(?=\S)", text) for letter, text in zip(LETTERS, texts, strict=False)]
+    if len(texts) > 1 and all(labels):  # they bring their letters along
+        return tuple(text[label.end() :] for label, text in zip(labels, texts, strict=True) if label)
+    return texts
 
 
 def with_choices(question: str, choices: Sequence[str]) -> str:
@@ -126,7 +142,7 @@ def unwrapped(text: str) -> str:
         match = pattern.fullmatch(text)
         if match is not None and _closes_last(match[1]):
             text = match[1]
-    return text.strip()
+    return trimmed(text)
 
 
 def _closes_last(inner: str) -> bool:
@@ -153,7 +169,7 @@ def _plain(value: Any, column: str) -> str:
         except ValueError:  # Python writes no integer of over 4,300 digits
             raise DataError(f"{column!r} is a number of over 4,300 digits", reason="answer has a wrong type") from None
     if isinstance(value, str):
-        return value.strip()
+        return trimmed(value)
     if isinstance(value, list | tuple) and value and all(item is not None and not isinstance(item, list | tuple) for item in value):
         return ",".join(_plain(item, column) for item in value)
     if type(value).__module__ in ("decimal", "datetime", "uuid"):

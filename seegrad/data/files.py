@@ -54,8 +54,15 @@ def open_rows(path: str | Path, split: str = "", *, revision: str = "", hub: str
     if not len(source):
         raise DataError(f"{source.name}: there are no rows; give a file or a split that has some", reason="no rows")
     if not source.columns:
-        raise DataError(f"{source.name}: no row is an object with named columns", reason="file cannot be read")
+        raise DataError(f"{source.name}: no row is an object with named columns; {_fault_of_first(source)}", reason="file cannot be read")
     return source
+
+
+def _fault_of_first(source: RowSource) -> str:
+    try:
+        return f"the first: {source.row(0)}"
+    except DataError as error:
+        return f"the first: {error}"
 
 
 def open_file(path: Path, cache: GroupCache | None = None) -> RowSource:
@@ -168,7 +175,16 @@ def _text_reader(path: Path, ending: str) -> RowSource:
     source = JsonLines(path)
     if ending == ".json" and not source.columns:
         raise DataError(f"{path} is one JSON value, expected a list of rows: [{{…}}, {{…}}], or one row a line", reason="file cannot be read")
+    if ending == ".json" and len(source) == 1 and all(_are_rows(value) for value in source.row(0).values()):
+        raise DataError(
+            f"{path} holds its rows inside {', '.join(source.columns)}; write such a list alone into a file, [{{…}}, {{…}}], named after its split",
+            reason="file cannot be read",
+        )
     return source
+
+
+def _are_rows(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
 
 
 def _find(text: str, revision: str, hub: str) -> tuple[Path, list[Path]]:

@@ -217,11 +217,12 @@ class Csv(_Indexed):
             for fields in _records(texts(), delimiter):
                 first, last = last, ends[0]
                 if header is None:
-                    header = [name.strip() for name in fields] if any(fields) else None
+                    header = [name.strip() or f"unnamed_{number}" for number, name in enumerate(fields)] if any(fields) else None
                 elif fields:  # a blank line is no row
                     self._add(first[1], last[1] - first[1], first[0] + 1)
         except csv.Error as error:
-            raise DataError(f"{path}, line {ends[0][0]}: {error}", reason="file cannot be read") from None
+            convert = f"its lines end as on old Macs; convert it: tr '\\r' '\\n' < {path.name} > new.csv" if "new-line" in str(error) else str(error)
+            raise DataError(f"{path}, line {ends[0][0]}: {convert}", reason="file cannot be read") from None
         if header is None:
             raise DataError(f"{path} is empty; expected a line of column names, then rows", reason="file cannot be read")
         if len(set(header)) < len(header):
@@ -260,7 +261,9 @@ class Csv(_Indexed):
 def parse_object(data: bytes) -> dict[str, Any]:
     """A JSON object in UTF-8. Raises ValueError saying what it is instead."""
     try:
-        value = json.loads(data)
+        value = json.loads(data, object_pairs_hook=_once)
+    except _NamedTwice as error:
+        raise ValueError(str(error)) from None
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8 text: byte 0x{data[error.start]:02x}") from None
     except (ValueError, RecursionError) as error:
@@ -268,6 +271,18 @@ def parse_object(data: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"{type(value).__name__} where an object of columns was expected")
     return value
+
+
+class _NamedTwice(ValueError):
+    """An object in which one of two values would be lost."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _NamedTwice(f"the field {next(name for name in fields if names.count(name) > 1)!r} is there twice")
+    return fields
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes, int]]:

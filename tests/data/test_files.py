@@ -389,6 +389,36 @@ def test_a_path_that_the_system_refuses_and_a_revision_of_local_files_are_said(t
             open_rows(path, "train", revision="v1")
 
 
+def test_a_field_that_is_there_twice_is_a_bad_row(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"answer": 1, "answer": 2}\n{"answer": 1}\n{"a": {"b": 1, "b": 2}}\n', encoding="utf-8")
+    source = open_rows(path)
+    for row, name in ((0, "answer"), (2, "b")):
+        with pytest.raises(DataError, match=f"line {row + 1} of rows.jsonl: the field '{name}' is there twice"):
+            source.row(row)
+    assert source.row(1) == {"answer": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.json", '{"data": [{"question": "q"}]}', r"holds its rows inside data; write such a list alone into a file"),
+        ("a.json", '{"train": [{"question": "q"}], "test": []}', r"holds its rows inside train, test; write"),
+        ("a.jsonl", '{\n"question": "q"\n}\n', r"no row is an object with named columns; the first: line 1 of a\.jsonl: not JSON"),
+        ("a.csv", "question,answer\rq,1\r", r"lines end as on old Macs; convert it: tr '\\r' '\\n' < a\.csv"),
+    ],
+)
+def test_a_file_of_another_shape_says_what_to_do(tmp_path: Path, name: str, text: str, message: str) -> None:
+    (tmp_path / name).write_bytes(text.encode())
+    with pytest.raises(DataError, match=message):
+        open_rows(tmp_path / name)
+
+
+def test_csv_columns_without_a_name(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text(",question,answer,\n0,q,1,\n", encoding="utf-8")
+    assert open_rows(tmp_path / "rows.csv").row(0) == {"unnamed_0": "0", "question": "q", "answer": "1", "unnamed_3": None}
+
+
 def test_links_to_folders_are_followed_once(tmp_path: Path) -> None:
     (tmp_path / "rows" / "train").mkdir(parents=True)
     (tmp_path / "elsewhere").mkdir()

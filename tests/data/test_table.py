@@ -283,6 +283,27 @@ def test_an_id_inside_a_column_is_kept(tmp_path: Path) -> None:
     assert [row.id for row in examples(tmp_path, rows, id_key="info.number")] == ["7", "8-row-1", "8-row-2"]
 
 
+@pytest.mark.parametrize(("answer", "letter"), [("b", "B"), ("(C)", "C"), ("D.", "D"), ("（a）", "A"), (" B\u200b", "B"), ("10", "10"), ("x", "x")])
+def test_the_letter_of_an_option_in_any_dress(answer: str, letter: str) -> None:
+    assert answer_text(answer, "answer", ("10", "20", "x", "40")) == letter
+    with pytest.raises(DataError, match="'answer' is 'E', but the choices are A to D") as caught:
+        answer_text("E", "answer", ("10", "20", "x", "40"))
+    assert caught.value.reason == "answer is outside the choices"
+
+
+def test_letters_that_options_bring_along_are_not_doubled() -> None:
+    assert choices_of(["A. 1", "B. 2"]) == choices_of(["(A) 1", "(B) 2"]) == ("1", "2")
+    assert choices_of(["A. 1", "C. 2"]) == ("A. 1", "C. 2")
+    assert choices_of(["A.", "B."]) == ("A.", "B.")
+
+
+@pytest.mark.parametrize("blank", ["\u200b", "\ufeff", " \u200b\n"])
+def test_what_cannot_be_seen_is_no_answer(blank: str) -> None:
+    with pytest.raises(DataError, match="'answer' is empty"):
+        answer_text(blank, "answer")
+    assert answer_text(f"{blank}3{blank}", "answer") == "3"
+
+
 @pytest.mark.parametrize("write", [json.dumps, str])
 def test_chat_messages_as_text(tmp_path: Path, write: Any) -> None:
     messages = [{"role": "user", "content": "<image>how many?"}, {"role": "assistant", "content": "3"}]
