@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -110,20 +111,74 @@ class EvalResult:
 
     @classmethod
     def from_json(cls, path: Path) -> EvalResult:
-        """Read what `to_json` wrote; the summary is recomputed from the items. Raises RunError naming the file when it is absent or damaged."""
+        """Read what `to_json` wrote; the summary is recomputed from the items. Raises RunError naming the file when it is absent or damaged, and its
+        kind NotAnEvaluation when it is JSON of something else."""
         try:
             tree = json.loads(Path(path).read_text(encoding="utf-8"))
-            if not isinstance(tree, dict) or tree.get("seegrad_eval") not in READABLE:
-                raise RunError(f"{path} is not an evaluation file of format {' or '.join(map(str, READABLE))}; make one with: seegrad eval")
+            number = tree.get("seegrad_eval") if isinstance(tree, dict) else None
+            if type(number) is not int or number not in READABLE:
+                raise NotAnEvaluation(
+                    f"{path} is not an evaluation file of format {' or '.join(map(str, READABLE))}; "
+                    "give one that `seegrad eval` wrote, or take this one out of the folder"
+                )
             items = tuple(EvalItem(**{**item, "images": tuple(item["images"])}) for item in tree["items"])
             if not items:
                 raise RunError(f"{path} is an evaluation of no items; make it again with: seegrad eval")
-            return cls(items=items, **{key: tree[key] for key in _HEADER})
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
-            raise RunError(f"{path} cannot be read as an evaluation ({type(error).__name__}: {error}); make it again with: seegrad eval") from None
+            result = cls(items=items, **{key: tree[key] for key in _HEADER})
+            for row, one in enumerate((result, *items)):
+                for key, wanted in _KINDS.items():
+                    if hasattr(one, key) and not wanted.holds(value := getattr(one, key)):
+                        place = f"item {row - 1}: " if row else ""
+                        raise ValueError(f"{place}{key} is {repr(value)[:60]}, expected {wanted.name}")
+            return result
+        except (OSError, RecursionError, KeyError, TypeError, ValueError) as error:  # a ValueError is JSON's and UTF-8's too
+            said = f"no {error}" if isinstance(error, KeyError) else str(error)
+            raise RunError(f"{path} cannot be read as an evaluation ({said}); make it again with: seegrad eval") from None
+
+
+class NotAnEvaluation(RunError):
+    """A JSON file of another kind, such as an export in the lab's form."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    name: str
+    holds: Callable[[Any], bool]
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 10**100  # fits a float
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < 1e300  # neither infinite nor NaN
+
+
+def _are_params(value: Any) -> bool:
+    """Those settings of an evaluation that are read again; format 1 has no seeds."""
+    if not isinstance(value, dict):
+        return False
+    seeds = value.get("seeds", [0])
+    return _is_number(value.get("temperature", 0.0)) and isinstance(seeds, list) and bool(seeds) and all(map(_is_count, seeds))
 
 
 _HEADER = ("name", "total_seconds", "version", "dataset", "split", "model", "params")
+_TEXT = _Kind("text", lambda value: isinstance(value, str))
+_TEXT_OR_NOTHING = _Kind("text or null", lambda value: value is None or isinstance(value, str))
+_COUNT = _Kind("a whole number from 0 on", _is_count)
+_NUMBER = _Kind("a finite number", _is_number)
+_TRUTH = _Kind("true or false", lambda value: isinstance(value, bool))
+_KINDS = {
+    **dict.fromkeys(("name", "dataset", "split", "model", "id", "question", "answer", "text", "reason"), _TEXT),
+    **dict.fromkeys(("parsed", "error"), _TEXT_OR_NOTHING),
+    **dict.fromkeys(("version", "num_tokens", "attempt", "seed"), _COUNT),
+    **dict.fromkeys(("total_seconds", "reward"), _NUMBER),
+    **dict.fromkeys(("correct", "truncated"), _TRUTH),
+    "images": _Kind("sha256 of pictures", lambda value: all(isinstance(one, str) and re.fullmatch("[0-9a-f]{64}", one) for one in value)),
+    "scores": _Kind("finite numbers by part", lambda value: isinstance(value, dict) and all(map(_is_number, value.values()))),
+    "tags": _Kind("texts by name", lambda value: isinstance(value, dict) and all(isinstance(one, str) for one in value.values())),
+    "params": _Kind("the settings of an evaluation, with a temperature and a list of seeds", _are_params),
+}
 _FIELDS = tuple(one.name for one in fields(EvalItem))
 
 
@@ -151,8 +206,8 @@ def evaluate(
     be paired. `version` None asks the sampler; give the step of the weights when the sampler was opened from a folder.
 
     An example that cannot be read and a grader that raises are recorded in their item and counted. Raises UsageError when there are no examples or
-    several greedy answers are asked for, RewardError when no item could be graded, and whatever the sampler raises; an interruption leaves nothing
-    behind.
+    several greedy answers are asked for, DataError when no item can be used, RewardError when none could be graded, and whatever the
+    sampler raises; an interruption leaves nothing behind.
     """
     seeds, total = tuple(seeds) or (params.seed,), len(examples)
     check_sampling(params.temperature, num_samples, seeds)
@@ -169,6 +224,8 @@ def evaluate(
             progress(positions.stop * num_samples * len(seeds), total * num_samples * len(seeds))
     failed = [item for item in items if item.error is not None]
     if len(failed) == len(items):
+        if all(item.reason not in (GRADER_FAILED, NOT_FINITE) for item in failed):
+            raise DataError(f"evaluation {name!r}: none of {total} items can be used; the first: {failed[0].error}", reason=failed[0].reason)
         raise RewardError(f"evaluation {name!r}: none of {total} items could be graded; the first: {failed[0].error}")
     seconds = time.perf_counter() - start
     settings = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(params).items() if key != "seed"}

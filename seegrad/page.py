@@ -14,6 +14,8 @@ from seegrad.evaluate import EvalItem, EvalResult
 from seegrad.statistics import NOTHING, Interval
 from seegrad.summary import num_asked
 
+MAX_TEXT = 4000  # characters of a question or an answer on the page; all of it is in the evaluation file
+_TURNING = re.compile("[\u202a-\u202e\u2066-\u2069]")  # bidirectional embeddings, overrides, isolates
 PERCENT = -1  # in place of a number of digits: the value is a share
 TREND_METRICS = (
     ("reward", "reward", 1.0, ""),
@@ -49,17 +51,19 @@ def headline(comparison: Comparison, names: Names) -> str:
     `The trained model answers 91.2 % of 1,000 test questions right, the base model 63.4 %: +27.8 points (95 % interval 24.9 to 30.6).`
     """
     split = f"{comparison.a.split} " if comparison.a.split else ""
-    questions = f"{len(comparison.pairs):,} {split}question{'' if len(comparison.pairs) == 1 else 's'}"
+    questions = _counted(len(comparison.pairs), f"{split}question")
+    left_out = f" ({comparison.num_left_out:,} more have no grade and do not count)" if comparison.num_left_out else ""
     accuracy = comparison.accuracy
-    text = f"{names.long_b} answers {percent(accuracy.b)} of {questions} right, {names.long_a} {percent(accuracy.a)}: {points(accuracy)}."
+    text = f"{names.long_b} answers {percent(accuracy.b)} of {questions}{left_out} right, {names.long_a} {percent(accuracy.a)}: {points(accuracy)}."
     return text[0].upper() + text[1:] + _verdict(accuracy.difference, " It got worse.", " The difference is within chance.")
 
 
 def findings(main: Comparison, others: Mapping[str, Comparison]) -> list[str]:
     """The plain-language bullets under the headline; `others` are the other splits by name."""
-    went = "answers went from wrong to right" if main.once else "questions went from mostly wrong to mostly right"
+    what, mostly = ("answer", "") if main.once else ("question", "mostly ")
+    went = f"{_counted(len(main.improved), what)} went from {mostly}wrong to {mostly}right"
     lines = [
-        f"{len(main.improved):,} {went}, {len(main.worsened):,} from right to wrong. "
+        f"{went}, {len(main.worsened):,} from right to wrong. "
         f"Were both equally good, chance would make it at least so uneven with probability {p_value(main.accuracy.p)} "
         f"(exact {test_name(main)} test).",
         f"Readable answers: {change(main.format_rate)}." + _verdict(main.format_rate.difference, " It got worse.", ""),
@@ -68,7 +72,7 @@ def findings(main: Comparison, others: Mapping[str, Comparison]) -> list[str]:
     if math.isnan(given.difference.estimate):
         lines.append("Right among readable answers: not to be compared, because one model gave no readable answer.")
     else:
-        shared = f"On the {main.num_parsable_in_both:,} questions that both answer readably: {change(main.parsable_in_both)}."
+        shared = f"On the {_counted(main.num_parsable_in_both, 'question')} that both answer readably: {change(main.parsable_in_both)}."
         lines.append(f"Right among readable answers: {change(given)}. {shared if main.num_parsable_in_both else ''}{_seeing(main)}")
     if main.decomposition is not None:
         form, sight = (_interval(part, 100, 1, " points") for part in (main.decomposition.form, main.decomposition.sight))
@@ -98,7 +102,7 @@ def numbers(comparison: Comparison, names: Names) -> str:
         *((f"mean score `{part}`", measure, 3) for part, measure in comparison.scores.items()),
     ]
     body = [[label, _cell(m.a, digits), _cell(m.b, digits), _difference(m, digits), p_value(m.p)] for label, m, digits in rows]
-    count = f"{len(comparison.pairs):,} items" + ("" if comparison.once else f", {_answers(comparison.a)} and {_answers(comparison.b)} answers")
+    count = _counted(len(comparison.pairs), "item") + ("" if comparison.once else f", {_answers(comparison.a)} and {_answers(comparison.b)} answers")
     return table([f"n = {count}", names.short_a, names.short_b, "difference", f"{test_name(comparison)} p"], body)
 
 
@@ -237,6 +241,10 @@ def points(measure: Measure) -> str:
     return _interval(measure.difference, 100, 1, " points")
 
 
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def percent(interval: Interval) -> str:
     """`63.4 %`, or `none` when there is nothing to count."""
     return "none" if math.isnan(interval.estimate) else f"{100 * interval.estimate:.1f} %"
@@ -262,7 +270,10 @@ def code(text: str) -> str:
 
 
 def fence(text: str) -> str:
-    """A block of literal text, whatever it holds."""
+    """A block of literal text, whatever it holds: at most MAX_TEXT characters, and signs that would turn the direction of what follows as numbers."""
+    if len(text) > MAX_TEXT:
+        text = f"{text[: MAX_TEXT // 2]}\n… {len(text) - MAX_TEXT:,} characters left out …\n{text[-MAX_TEXT // 2 :]}"
+    text = _TURNING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
     ticks = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
     return f"{ticks}text\n{text}\n{ticks}" if text.strip() else "(no text)"
 

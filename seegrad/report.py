@@ -8,6 +8,7 @@ A, B ─▶ evaluations on the same items, paired ─┐
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,8 @@ from typing import Any
 from seegrad import accounting, figures, page
 from seegrad.compare import Comparison, Pair, compare, length_bins, pass_curve, same_items
 from seegrad.errors import UsageError
-from seegrad.evaluate import EvalItem, EvalResult, write_file
+from seegrad.evaluate import EvalItem, EvalResult, NotAnEvaluation, write_file
+from seegrad.images import content_hash
 from seegrad.page import Names
 from seegrad.rundir import RunDir
 from seegrad.summary import num_asked
@@ -79,7 +81,18 @@ def read_source(path: Path) -> Source:
     else:
         raise UsageError(f"{path} does not exist; give an evaluation file (*.json) or a run directory")
     run = RunDir.open(folder.parent) if (folder.parent / "config.toml").is_file() else None
-    return Source(path, tuple(EvalResult.from_json(file) for file in files), run, (folder / "images", folder.parent / "images"))
+    evals = (EvalResult.from_json(files[0]),) if path.is_file() else tuple(filter(None, map(_evaluation, files)))
+    if not evals:
+        raise UsageError(f"{path} holds no evaluation; make one with: seegrad eval {path}")
+    return Source(path, evals, run, (folder / "images", folder.parent / "images"))
+
+
+def _evaluation(file: Path) -> EvalResult | None:
+    """None for JSON of another kind that lies in the folder, such as an export in the lab's form."""
+    try:
+        return EvalResult.from_json(file)
+    except NotAnEvaluation:
+        return None
 
 
 def _pair_within(source: Source) -> list[Comparison]:
@@ -107,11 +120,12 @@ def _missing(source: Source) -> str:
     if not trained:
         return f"evaluate the trained model on them: seegrad eval {path}"
     split, number, answers, params = trained[0].split, len(_ids(trained[0])), num_asked(trained[0].items), trained[0].params
-    words = f"seegrad eval {source.run.config().model.base} --recipe {path / 'config.toml'} --split {split} --num-items {number}"
+    words = ["seegrad", "eval", source.run.config().model.base, "--recipe", str(path / "config.toml"), "--split", split, "--num-items", str(number)]
     if params.get("temperature"):
         seeds = len(params.get("seeds", [0]))
-        words += f" --samples {answers // seeds} --temperature {params['temperature']}{f' --seeds {seeds}' if seeds > 1 else ''}"
-    return f"evaluate the base too: {words} --out {path / 'eval' / f'base-{split}.json'}"
+        words += ["--samples", str(answers // seeds), "--temperature", str(params["temperature"]), *(["--seeds", str(seeds)] if seeds > 1 else [])]
+    name = "-".join(re.findall(r"[0-9A-Za-z]+", split))
+    return f"evaluate the base too: {shlex.join([*words, '--out', str(path / 'eval' / f'base-{name}.json')])}"
 
 
 def _pair_across(source_a: Source, source_b: Source) -> list[Comparison]:
@@ -213,9 +227,10 @@ def _box(text: str | None) -> tuple[float, float, float, float] | None:
 
 
 def _pictures(item: EvalItem, folders: Sequence[Path]) -> tuple[bytes, ...]:
-    """The item's pictures in order, those that are found."""
-    paths = (next((path for folder in folders if (path := folder / f"{digest}.png").is_file()), None) for digest in item.images)
-    return tuple(path.read_bytes() for path in paths if path is not None)
+    """The item's pictures in order, those that are found and undamaged."""
+    paths = ((folder / f"{digest}.png", digest) for digest in item.images for folder in folders)
+    found = {digest: data for path, digest in paths if path.is_file() and content_hash(data := path.read_bytes()) == digest}
+    return tuple(found[digest] for digest in item.images if digest in found)
 
 
 def _form_and_sight(pairs: Sequence[Pair], count: int) -> list[Pair]:

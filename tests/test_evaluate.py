@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -314,3 +315,60 @@ def test_several_answers_come_back_from_a_file_an_item_a_line(tmp_path: Path) ->
     assert EvalResult.from_json(path) == result
     lines = path.read_text(encoding="utf-8").splitlines()
     assert sum(line.startswith('{"id"') for line in lines) == 40
+
+
+@pytest.mark.parametrize(
+    ("place", "key", "value"),
+    [
+        ("item", "num_tokens", "x"),
+        ("item", "num_tokens", 10**400),
+        ("item", "num_tokens", -1),
+        ("item", "reward", math.nan),
+        ("item", "scores", {"a": "b"}),
+        ("item", "scores", [1]),
+        ("item", "id", 7),
+        ("item", "answer", None),
+        ("item", "parsed", 3),
+        ("item", "correct", "no"),
+        ("item", "images", ["../../secret"]),
+        ("item", "images", "abc"),
+        ("item", "tags", ["a"]),
+        ("item", "unknown", 1),
+        ("head", "params", None),
+        ("head", "params", {"seeds": 3}),
+        ("head", "params", {"temperature": "hot"}),
+        ("head", "version", "new"),
+        ("head", "total_seconds", None),
+        ("head", "name", None),
+        ("head", "items", {"a": 1}),
+        ("head", "seegrad_eval", True),
+    ],
+)
+def test_a_value_of_another_kind_is_named_when_the_file_is_read(tmp_path: Path, place: str, key: str, value: object) -> None:
+    path, rows = tmp_path / "x.json", examples(count=3)
+    evaluation(rows, answer(rows, lambda n: True)).to_json(path)
+    tree = json.loads(path.read_text(encoding="utf-8"))
+    (tree["items"][0] if place == "item" else tree)[key] = value
+    path.write_text(json.dumps(tree), encoding="utf-8")
+    with pytest.raises(RunError, match=re.escape(str(path))) as raised:
+        EvalResult.from_json(path)
+    assert "\n" not in str(raised.value) and (key in str(raised.value) or key in ("items", "seegrad_eval"))
+
+
+def test_a_file_of_brackets_is_damaged(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("[" * 100_000)
+    with pytest.raises(RunError, match="cannot be read as an evaluation"):
+        EvalResult.from_json(tmp_path / "x.json")
+
+
+def test_rows_that_cannot_be_used_are_the_datas_fault() -> None:
+    class Lost(Sequence[Example]):
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, index: object) -> Example:  # type: ignore[override]
+            raise DataError("there is no file 'a.png'", reason="picture missing")
+
+    with pytest.raises(DataError, match=r"none of 2 items can be used; the first: there is no file") as raised:
+        evaluate(RuleSampler(lambda n: ""), NumberingRenderer(), Rewards({"count": 1.0}), Lost(), name="x")
+    assert raised.value.reason == "picture missing"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -247,6 +248,7 @@ def test_faults_are_told_by_reason(tmp_path: Path) -> None:
     replace(trained, name="trained", items=tuple(broken)).to_json(tmp_path / "trained.json")
     text = report(tmp_path).read_text(encoding="utf-8")
     assert "trained: 4 of 20 answers have no grade and count in no rate: 3 `grader failed`, 1 `damaged picture`" in text
+    assert "of 16 test questions (4 more have no grade and do not count) right" in text.partition("\n")[0]
 
 
 @pytest.mark.parametrize(
@@ -273,3 +275,43 @@ def test_what_is_missing_is_asked_for_in_the_same_way(run: Path, tmp_path: Path)
     sampled(examples(count=10), lambda n: 0.5, seeds=(0, 1), version=20).to_json(tmp_path / "run/eval/test-k4.json")
     with pytest.raises(UsageError, match=r"--num-items 10 --samples 4 --temperature 0\.7 --seeds 2 --out"):
         report(tmp_path / "run")
+
+
+def test_other_json_files_in_the_folder_are_left_alone(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", num_items=10)
+    (run / "eval" / "lab.json").write_text('{"model": "x", "items": []}')
+    assert report(run).is_file()
+    (run / "eval" / "broken.json").write_text("{")
+    with pytest.raises(RunError, match=r"broken\.json cannot be read"):
+        report(run)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "lab.json").write_text("{}")
+    with pytest.raises(UsageError, match="holds no evaluation"):
+        report(tmp_path / "other")
+
+
+def test_a_damaged_picture_is_not_shown(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", num_items=10)
+    for path in (run / "images").iterdir():
+        path.write_bytes(path.read_bytes()[:50])
+    text = report(run).read_text(encoding="utf-8")
+    assert "The pictures were not found" in text and not (run / "report" / "examples.png").exists()
+
+
+def test_the_command_for_the_missing_base_can_be_typed(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", num_items=10)
+    for path in (run / "eval").glob("*.json"):
+        path.unlink()
+    rows = examples(count=4)
+    evaluation(rows, answer(rows, lambda n: True), version=3, split="train[12:]").to_json(run / "eval" / "x.json")
+    with pytest.raises(UsageError) as raised:
+        report(run)
+    words = shlex.split(str(raised.value).partition("evaluate the base too: ")[2])
+    assert words[:3] == ["seegrad", "eval", "tiny"] and words[words.index("--split") + 1] == "train[12:]"
+    assert words[-1] == str(run / "eval" / "base-train-12.json") and "'train[12:]'" in str(raised.value)
+
+
+def test_long_and_turning_texts_are_tamed() -> None:
+    text = page.fence("a" * 3000 + "\u202e" + "b" * 3000)
+    assert len(text) < page.MAX_TEXT + 200 and "characters left out" in text and text.count("a") < 3000
+    assert page.fence("x\u202ey\u2067z") == "```text\nx\\u202ey\\u2067z\n```"
