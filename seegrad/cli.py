@@ -39,6 +39,7 @@ OptionalRecipe = Annotated[str | None, typer.Option("--recipe", "-r", help="Sett
 DataName = Annotated[str | None, typer.Option("--data", help="Another data set: a name or file.py:function.")]
 ModelName = Annotated[str | None, typer.Option("--model", help="The base model: tiny, a folder, or a hub id.")]
 Split = Annotated[str, typer.Option(help="Which split.")]
+MainSplit = Annotated[str | None, typer.Option("--split", help="Which split (default: test; eval.split where the data has no test).")]
 TargetName = Annotated[str, typer.Argument(metavar="TARGET", help="A base model, a run directory, a checkpoint or a model folder.")]
 
 
@@ -141,7 +142,7 @@ def evaluate_command(
     overrides: Overrides = None,
     recipe: OptionalRecipe = None,
     data: DataName = None,
-    split: Split = "test",
+    split: MainSplit = None,
     num_items: Annotated[
         int | None, typer.Option("--num-items", "-n", min=1, help="How many items, from the first (default: eval.num_items).")
     ] = None,
@@ -157,7 +158,7 @@ def evaluate_command(
 
     TARGET may also be an evaluation file (*.json): its numbers are printed (and exported with --lab-json) and nothing is asked.
     """
-    from seegrad.exam import Counter, Exam, read_exam, sit, told
+    from seegrad.exam import Counter, Exam, read_exam, sit, split_of, told
     from seegrad.lab_json import write_lab_json
     from seegrad.wiring import Parts, find_target
 
@@ -176,7 +177,7 @@ def evaluate_command(
         raise UsageError(f"--all and --num-items {num_items} say different things; give one of them")
     found = find_target(target, recipe=recipe, overrides=settings)
     parts = Parts(found.config)
-    exam = Exam(found, split, 0 if every else num_items, tuple(range(seed, seed + seeds)), out, lab_json)
+    exam = Exam(found, split_of(split, settings, found.config), 0 if every else num_items, tuple(range(seed, seed + seeds)), out, lab_json)
     try:
         result = sit(exam, parts, Counter("answered"))
     finally:
@@ -211,7 +212,7 @@ def sample(
     question: Annotated[str, typer.Option("--question", "-q", help="A question of your own (with --image).")] = "",
     image: Annotated[list[Path] | None, typer.Option("--image", "-i", help="A picture of your own; may be given more than once.")] = None,
     recipe: OptionalRecipe = None,
-    split: Split = "dev",
+    split: Annotated[str | None, typer.Option(help="Which split (default: eval.split).")] = None,
     index: Annotated[int, typer.Option(min=0, help="Which row of the split, when no question is given.")] = 0,
     num: Annotated[int, typer.Option("--num", "-n", min=1, help="How many answers.")] = 4,
     temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 1.0,
@@ -226,7 +227,7 @@ def sample(
     from seegrad.wiring import Parts, find_target, own_example
 
     found = find_target(target, recipe=recipe)
-    parts = Parts(found.config)
+    parts, split = Parts(found.config), split or found.config.eval.split
     example = own_example(question, image or []) if question or image else _row(parts.examples(split), split, index)
     prompt = parts.renderer.render(example)
     print(f"{example.question}\n  ({len(prompt)} prompt tokens, {sum(map(len, prompt.images))} of them picture; gold: {example.answer or 'unknown'})")
@@ -268,7 +269,7 @@ def reproduce_command(
     overrides: Overrides = None,
     model: ModelName = None,
     data: Annotated[str | None, typer.Option("--data", help="Where the rows are: a file, a folder or a hub id (data.path).")] = None,
-    split: Split = "test",
+    split: MainSplit = None,
     out: Annotated[Path | None, typer.Option(help="The run directory (default: runs/reproduce-RECIPE).")] = None,
 ) -> None:
     """Base evaluation, training, trained evaluation and report as one command.
@@ -304,9 +305,10 @@ def data_show(
     Settings say where and how rows are read: `seegrad data show table data.path=mine.jsonl`.
     """
     from seegrad.config import load_config
-    from seegrad.contact import contact_sheet
+    from seegrad.contact import MAX_EXAMPLES, contact_sheet
     from seegrad.data.rows import load_rows
     from seegrad.data.show import shown
+    from seegrad.data.skipping import about_rows
     from seegrad.evaluate import check_place, write_file
     from seegrad.wiring import file_word
 
@@ -314,14 +316,15 @@ def data_show(
     path = out or Path("runs") / f"{file_word(name)}-{file_word(split)}.png"
     check_place(path)
     rows = load_rows(split, load_config("count", [f"data.name={name}", *settings]).data)
-    print(f"{name}/{split}: {len(rows)} rows")
-    examples = []
+    print("\n".join(filter(None, (f"{name}/{split}: {len(rows)} rows", about_rows(rows)))))
+    examples: list[Example] = []
     for example, line in shown(rows, num):
-        examples.append(example)
         print(line)
+        if len(examples) < MAX_EXAMPLES:
+            examples.append(example)
     if any(example.images for example in examples):
         write_file(path, contact_sheet(examples))
-        print(f"pictures: {path}")
+        print(f"pictures: {path}" + (f" (of the first {MAX_EXAMPLES} rows)" if min(num, len(rows)) > MAX_EXAMPLES else ""))
     else:
         print("pictures: none in these rows")
 

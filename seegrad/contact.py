@@ -11,6 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 from seegrad.errors import DataError
 from seegrad.types import Example
 
+MAX_EXAMPLES = 512  # on one sheet, which is held in memory as a whole
 CELL = 128  # pixels, both sides
 MARGIN = 4
 CAPTION = 14

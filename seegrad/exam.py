@@ -12,13 +12,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
-from seegrad.errors import UsageError
+from seegrad.config import Config
+from seegrad.data.rows import load_rows
+from seegrad.errors import SeegradError, UsageError
 from seegrad.evaluate import EvalResult, check_place, check_sampling, evaluate, write_images
 from seegrad.lab_json import write_lab_json
 from seegrad.progress import clock_time
 from seegrad.summary import describe
 from seegrad.wiring import Parts, Target, eval_path
 
+MAIN_SPLIT = "test"
 LINE_SECONDS = 10.0  # between two plain lines of progress
 
 
@@ -29,7 +32,7 @@ class Exam:
     split and the way of asking."""
 
     target: Target
-    split: str = "test"
+    split: str = MAIN_SPLIT
     num_items: int | None = None
     seeds: tuple[int, ...] = (0,)
     out: Path | None = None
@@ -49,6 +52,27 @@ class Exam:
         words += [f"s{len(self.seeds)}"] if len(self.seeds) > 1 else []
         words += [f"t{settings.temperature:g}"] if settings.temperature else []
         return "".join(f"-{word}" for word in words)
+
+
+def split_of(given: str | None, settings: Sequence[str], config: Config) -> str:
+    """The split to answer: the one that is given (`--split`), or typed as `eval.split`; else `test`, and where the data set has none the settings'
+    `eval.split`, with a line that says so. Raises UsageError when `--split` and `eval.split` are both typed and differ."""
+    typed = config.eval.split if any(word.partition("=")[0].strip() == "eval.split" for word in settings) else None
+    if given is not None and typed is not None and given != typed:
+        raise UsageError(f"--split {given} and eval.split={typed} say different things; give one of them")
+    wanted = given or typed
+    if wanted is not None or config.eval.split == MAIN_SPLIT:
+        return wanted or MAIN_SPLIT
+    try:
+        load_rows(MAIN_SPLIT, config.data)
+    except UsageError as error:
+        try:
+            load_rows(config.eval.split, config.data)
+        except SeegradError:
+            raise error from None  # of the split that was asked for
+        print(f"{config.data.name} has no split {MAIN_SPLIT!r}; taken is eval.split: {config.eval.split}", file=sys.stderr)
+        return config.eval.split
+    return MAIN_SPLIT
 
 
 def sit(exam: Exam, parts: Parts, progress: Callable[[int, int], None] | None = None) -> EvalResult:
@@ -93,7 +117,10 @@ def told(result: EvalResult) -> list[str]:
     number = summary["answers_per_item"]
     often = f", {number} answers each {way}" if number > 1 else f", {way}"
     seeds = f" ({len(summary['seeds'])} seeds)" if len(summary["seeds"]) > 1 else ""
-    return [f"{result.model or result.name} on {summary['num_items']} items of {result.dataset}/{result.split}{often}{seeds}", *describe(summary)]
+    items = f"{summary['num_items']} item{'' if summary['num_items'] == 1 else 's'}"
+    lines = [f"{result.model or result.name} on {items} of {result.dataset}/{result.split}{often}{seeds}", *describe(summary)]
+    failed = next((item for item in result.items if item.error is not None), None)
+    return lines if failed is None else [*lines[:2], f"  the first of these: {failed.error}", *lines[2:]]
 
 
 class Counter:

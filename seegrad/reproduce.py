@@ -18,7 +18,7 @@ from seegrad.checkpoints import checkpoints_in
 from seegrad.config import Config, load_config
 from seegrad.errors import DataError, SeegradError, UsageError
 from seegrad.evaluate import EvalItem, EvalResult, write_images
-from seegrad.exam import Counter, Exam, sit, told
+from seegrad.exam import Counter, Exam, sit, split_of, told
 from seegrad.images import content_hash
 from seegrad.lab_json import write_lab_json
 from seegrad.launch import Launch, first_difference, start
@@ -47,14 +47,14 @@ PUBLISHED = {
 }
 
 
-def reproduce(recipe: str, settings: Sequence[str], *, split: str = "test", out: Path | None = None) -> int:
+def reproduce(recipe: str, settings: Sequence[str], *, split: str | None = None, out: Path | None = None) -> int:
     """Do what is left to do; returns 0 when the report is there, 130 when a signal ended the training after a whole step.
 
     Raises UsageError when the directory belongs to other settings, KeyboardInterrupt when an evaluation is interrupted.
     """
     config = load_config(recipe, settings)
     path = out or Path(config.out or f"runs/reproduce-{file_word(config.name)}")
-    work = Reproduction(config, path, split)
+    work = Reproduction(config, path, split_of(split, settings, config))
     work.prepare()
     print(f"reproduce {config.name} in {path}")
     waiting = list(work.stages)

@@ -186,6 +186,9 @@ def describe(summary: Mapping[str, Any]) -> list[str]:
     """The summary for a terminal, one number a line, each with its 95 % interval and what it is taken over."""
     many = summary["answers_per_item"] > 1
     rows: list[tuple[str, str]] = []
+    if summary["errors"]:  # first: whoever reads only the accuracy must have seen it
+        reasons = ", ".join(f"{count} {reason}" for reason, count in summary["errors"].items())
+        rows.append(("without a grade", f"{summary['num_errors']} of {summary['num_answers']}, left out of every rate: {reasons}"))
     for name in ("accuracy", "format_rate", "accuracy_given_parsable", "truncated_fraction", "mean_length", "reward"):
         label = f"{name} (mean@{summary['answers_per_item']})" if many and name == "accuracy" else name
         rows.append((label, _shown(summary[name], percent=name not in ("mean_length", "reward"))))
@@ -197,9 +200,6 @@ def describe(summary: Mapping[str, Any]) -> list[str]:
         rows.append(("accuracy by seed", f"{each}; standard deviation {100 * spread['standard_deviation']:.1f} points"))
     for tag, column in summary["by_category"].items():
         rows += [(f"{'gold' if tag == 'answer' else tag} = {value}", _shown(rates["accuracy"], percent=True)) for value, rates in column.items()]
-    if summary["errors"]:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in summary["errors"].items())
-        rows.append(("without a grade", f"{summary['num_errors']} of {summary['num_answers']}, left out of every rate: {reasons}"))
     if summary["samples_per_second"] is not None:
         rows.append(("speed", f"{summary['samples_per_second']:.1f} answers a second, {summary['total_seconds']:.1f} s in all"))
     width = max(len(label) for label, _ in rows) + 2
@@ -250,7 +250,7 @@ def _shown(rate: Mapping[str, Any] | None, *, percent: bool) -> str:
     if rate is None:
         return "– (no answers)"
     low, middle, high, items, answers = (rate[key] for key in ("low", "estimate", "high", "num_items", "num_answers"))
-    over = f"n = {items:,}" if items == answers else f"n = {items:,} items, {answers:,} answers"
+    over = f"n = {items:,}" if items == answers else f"n = {items:,} item{'' if items == 1 else 's'}, {answers:,} answers"
     return f"{middle:.1%}  [{low:.1%}, {high:.1%}]  {over}" if percent else f"{middle:.2f}  [{low:.2f}, {high:.2f}]  {over}"
 
 

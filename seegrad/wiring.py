@@ -29,6 +29,7 @@ from seegrad.images import clean, size
 from seegrad.renderers.chat import ChatRenderer
 from seegrad.rewards.base import Rewards
 from seegrad.types import Example, SamplingParams
+from seegrad.update import KL_PENALTY
 
 CONFIG_FILE = "config.toml"
 BUNDLED = "tiny"  # always the bundled model; a folder of that name is ./tiny
@@ -60,8 +61,10 @@ class Parts:
 
     @cached_property
     def advantage(self) -> Credit:
-        algorithm = self.config.algorithm
-        return Credit(registry.load("advantage", algorithm.advantage), algorithm.advantage_config, self.config.reward.parts)
+        algorithm, weights = self.config.algorithm, dict(self.config.reward.parts)
+        if algorithm.kl_in == "reward":
+            weights[KL_PENALTY] = algorithm.kl_coef
+        return Credit(registry.load("advantage", algorithm.advantage), algorithm.advantage_config, weights, self.config.rollout.group_size)
 
     @cached_property
     def backend(self) -> Backend:
@@ -138,6 +141,8 @@ def find_target(name: str, *, recipe: str | None = None, overrides: Sequence[str
         raise RunError(
             f"{name} is neither a run directory ({CONFIG_FILE}) nor a model folder (config.json); runs here: {', '.join(run_names()) or 'none'}"
         )
+    if path.is_file():
+        raise UsageError(f"{name} is a file; give the run directory or the model folder: {path.parent}")
     if not path.is_dir() and (name.startswith((".", "/", "runs/")) or name.count("/") > 1):
         raise RunError(f"{name} does not exist; runs here: {', '.join(run_names()) or 'none'}; the bundled model is: tiny")
     config = load_config(recipe or "count", overrides)
@@ -206,9 +211,9 @@ def file_word(name: str) -> str:
     """A name as part of a file's name: of an address the function, and no sign that a shell or a path reads.
 
     >>> file_word("my/rows.py:dev"), file_word("a/b"), file_word("train[-100:]"), file_word("train[:100]")
-    ('dev', 'a-b', 'train--100..', 'train-..100')
+    ('dev', 'a-b', 'train--100..end', 'train-0..100')
     """
-    word = name.rpartition(":")[2] if "[" not in name else name
+    word = name.rpartition(":")[2] if "[" not in name else name.replace("[:", "[0:").replace(":]", ":end]")
     return word.replace("/", "-").replace("[", "-").replace("]", "").replace(":", "..")
 
 

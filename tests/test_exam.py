@@ -14,7 +14,7 @@ from seegrad import registry
 from seegrad.cli import main
 from seegrad.errors import RunError, UsageError
 from seegrad.evaluate import EvalResult
-from seegrad.exam import Counter, Exam, read_exam, sit, told
+from seegrad.exam import Counter, Exam, read_exam, sit, split_of, told
 from seegrad.lab_json import to_lab_json
 from seegrad.wiring import Parts, Target, find_target
 
@@ -119,3 +119,42 @@ def test_progress_is_one_line_on_a_terminal_and_a_line_now_and_then_elsewhere() 
     show(50, 100)
     show(100, 100)
     assert screen.getvalue().count("\r") == 2 and screen.getvalue().count("\n") == 1 and screen.getvalue().endswith("\n")
+
+
+def test_which_split_is_answered(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("rows.csv").write_text("question,answer\n" + "".join(f"{n}+1?,{n + 1}\n" for n in range(9)))
+    table = ("data.name=table", "data.path=rows.csv", "data.train_split=train[:5]", "eval.split=train[5:]", "reward.parts={ format = 1.0 }")
+    config = target(*table).config
+    assert split_of(None, (), config) == "train[5:]" and "table has no split 'test'; taken is eval.split: train[5:]" in capsys.readouterr().err
+    assert split_of("train", (), config) == "train" and split_of(None, table, config) == "train[5:]"
+    assert split_of(None, (), target().config) == "test" and split_of(None, ["eval.split=dev"], target("eval.split=dev").config) == "dev"
+    with pytest.raises(UsageError, match=r"--split test and eval\.split=train\[5:\] say different things"):
+        split_of("test", table, config)
+    with pytest.raises(UsageError, match=r"rows\.csv has no split 'test'"):
+        split_of(None, (), target(*table[:2], "eval.split=nothing").config)
+    assert not capsys.readouterr().err
+    printed = command("eval", "tiny", "model.backend=echo:", *table)
+    assert "tiny on 4 items of table/train[5:], greedily" in printed and "every item: runs/base-tiny/eval/table-train-5..end.json" in printed
+
+
+def test_what_has_no_grade_is_told_before_any_rate(place: Path) -> None:
+    Path("mine.py").write_text("def half(example, text):\n    if int(example.answer) % 2:\n        raise KeyError('unit')\n    return 1.0\n")
+    Path("rows.csv").write_text("question,answer\n" + "".join(f"{n}+1?,{n + 1}\n" for n in range(4)))
+    table = ("data.name=table", "data.path=rows.csv", "reward.isolate=false", 'reward.parts={"mine.py:half" = 1.0}')
+    lines = command("eval", "tiny", "model.backend=echo:", *table, "--split", "train").splitlines()
+    assert " ".join(lines[1].split()) == "without a grade 2 of 4, left out of every rate: 2 grader failed"
+    assert "KeyError: 'unit'" in lines[2] and lines[3].split()[0] == "accuracy"
+
+
+def test_a_file_is_no_model(place: Path) -> None:
+    Path("run").mkdir()
+    Path("run/notes.toml").write_text("")
+    assert "run/notes.toml is a file; give the run directory or the model folder: run" in command("eval", "run/notes.toml", code=2)
+
+
+def test_more_rows_than_a_sheet_holds(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seegrad.contact.MAX_EXAMPLES", 3)
+    printed = command("data", "show", "count", "-n", "9").splitlines()
+    assert len(printed) == 1 + 9 + 1 and printed[-1] == "pictures: runs/count-train.png (of the first 3 rows)"
+    Path("rows.csv").write_text("problem,answer\n1+1?,2\n")
+    assert "columns: prompt: problem, answer: answer" in command("data", "show", "table", "data.path=rows.csv")
