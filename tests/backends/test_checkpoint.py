@@ -11,6 +11,7 @@ import torch
 from seegrad.backends.local.policy import LocalPolicy
 from seegrad.errors import RunError
 from tests.backends.training import ADAM, LOSS, changed, largest_gap, policy, rollouts, take_step, tensors
+from tests.disk import small_file_system
 from tests.tinymodel import tiny_folder
 
 
@@ -124,3 +125,13 @@ def test_a_state_of_another_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state.json").write_text(json.dumps({**facts, "format": 2}))
     with pytest.raises(RunError, match="format 2, expected 1"):
         made.load_state(tmp_path)
+
+
+@pytest.mark.parametrize("train", ["lora", "full"])
+def test_a_full_disk_is_one_line(tmp_path: Path, train: str) -> None:
+    made = policy(train=train)
+    take_step(made)
+    with small_file_system(tmp_path / "small", "32k") as folder:
+        for save in (made.save_weights, made.save_state):
+            with pytest.raises(RunError, match=r"cannot be written: .*No space left on device.*; free some space"):
+                save(folder / save.__name__)

@@ -8,11 +8,12 @@ weights/  adapter_config.json, adapter_model.safetensors        LoRA: loads with
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,11 @@ _WEIGHT_ENDINGS = (".safetensors", ".bin", ".pt", ".pth", ".index.json", ".gguf"
 
 
 def write_state(folder: Path, tensors: Mapping[str, Tensor], version: int, settings: Mapping[str, Any]) -> None:
-    """Write a state folder and flush it to the disk. The caller renames it into place."""
+    """Write a state folder and flush it to the disk. The caller renames it into place. Raises RunError when the disk refuses."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / TENSORS
-    save_file({name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}, path)
+    with _written(path):
+        save_file({name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}, path)
     facts = {"format": _FORMAT, "version": version, "settings": dict(settings), "sha256": _sha256(path)}
     (folder / FACTS).write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     _flush(folder)
@@ -71,7 +73,8 @@ def read_state(folder: Path, settings: Mapping[str, Any]) -> tuple[dict[str, Ten
 def write_adapter(folder: Path, adapter: PeftModel) -> None:
     """Write the adapter as a PEFT folder that names its base model."""
     folder.mkdir(parents=True, exist_ok=True)
-    adapter.save_pretrained(str(folder), save_embedding_layers=False)
+    with _written(folder):
+        adapter.save_pretrained(str(folder), save_embedding_layers=False)
     (folder / "README.md").unlink(missing_ok=True)  # PEFT's empty model card
     settings_file = folder / "adapter_config.json"
     settings = json.loads(settings_file.read_text(encoding="utf-8"))
@@ -84,7 +87,8 @@ def write_adapter(folder: Path, adapter: PeftModel) -> None:
 def write_model(folder: Path, vlm: VLM) -> None:
     """Write the whole model as a Hugging Face folder, with the tokenizer, template and processor files of the folder it came from."""
     folder.mkdir(parents=True, exist_ok=True)
-    vlm.hf.save_pretrained(str(folder))
+    with _written(folder):
+        vlm.hf.save_pretrained(str(folder))
     for source in sorted(vlm.folder.iterdir()):
         skipped = source.name.startswith(".") or source.name.endswith(_WEIGHT_ENDINGS) or source.name == "README.md"  # the card is the base's
         if source.is_file() and not skipped and not (folder / source.name).exists():
@@ -99,6 +103,15 @@ def fingerprint(vlm: VLM) -> str:
         digest.update(f"{name} {list(tensor.shape)} ".encode())
         digest.update(tensor.detach().flatten()[:64].to("cpu", torch.float32).numpy().tobytes())
     return digest.hexdigest()[:16]
+
+
+@contextlib.contextmanager
+def _written(path: Path) -> Iterator[None]:
+    """Raises RunError for what safetensors calls every error of the disk."""
+    try:
+        yield
+    except SafetensorError as error:
+        raise RunError(f"{path} cannot be written: {error}; free some space, or choose a place that has some") from error
 
 
 def _sha256(path: Path) -> str:
