@@ -102,7 +102,7 @@ def newest_whole(root: Path) -> tuple[Checkpoint | None, list[str]]:
             return checkpoint, warnings
     if checkpoints:
         reason = warnings[0] if warnings else f"{root} holds weights only"
-        raise RunError(f"no checkpoint in {root} can be continued from ({reason}); start again with another out=")
+        raise RunError(f"no checkpoint in {root} can be continued from ({reason}); start again with another --out")
     return None, warnings
 
 

@@ -151,7 +151,7 @@ def lock_folder(path: Path) -> int:
         path.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise RunError(f"{path} cannot be used as a run directory: {error.strerror}; give another out=") from error
+        raise RunError(f"{path} cannot be used as a run directory: {error.strerror}; give another --out") from error
     try:
         for _ in range(5):
             if try_flock(descriptor):
@@ -161,9 +161,9 @@ def lock_folder(path: Path) -> int:
         owner = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
     except OSError as error:
         os.close(descriptor)
-        raise RunError(f"{path} cannot be locked: {error.strerror}; free some space or give another out=") from error
+        raise RunError(f"{path} cannot be locked: {error.strerror}; free some space or give another --out") from error
     os.close(descriptor)
-    raise RunError(f"{path} is being written by process {owner}; wait for it, stop it, or give another out=")
+    raise RunError(f"{path} is being written by process {owner}; wait for it, stop it, or give another --out")
 
 
 def try_flock(descriptor: int) -> bool:
