@@ -32,11 +32,14 @@ _SIGNS = str.maketrans(
         **dict.fromkeys("~\u00a0\u2002\u2003\u2009\u200a\u202f", " "),
         **dict.fromkeys("\u200b\u200c\u200d\ufeff\u2061\u2062", ""),
         "∆": "△",
+        "∴": None,
         "㎝": "cm",
         "㎜": "mm",
         "㎞": "km",
         "㎡": "m^2",
         "㎠": "cm^2",
+        "㎥": "m^3",
+        "㎤": "cm^3",
         "℃": "°C",
         "√": r"\sqrt ",
         "∛": r"\sqrt[3]",
@@ -49,9 +52,9 @@ _SIGNS = str.maketrans(
 )
 _GREEK = "alpha beta gamma delta theta lambda mu rho sigma tau omega eta zeta kappa xi psi chi Delta Omega"
 _NAMES = {  # what a command stands for, and its names; fonts and boxes leave the group behind them
-    "": "left right big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr displaystyle textstyle limits bf rm it mathopen mathclose",
+    "": "left right big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr displaystyle textstyle limits bf rm it mathopen mathclose therefore",
     " ": "quad qquad thinspace enspace space text textbf textit textrm textsf texttt textnormal mathrm mathbf mathit mathsf mathtt mathnormal"
-    " operatorname mbox hbox boldsymbol bm boxed fbox ensuremath",
+    " operatorname mbox hbox boldsymbol bm boxed fbox ensuremath underline",
     "\\frac": "dfrac tfrac cfrac",
     "*": "times cdot ast cdotp centerdot",
     "/": "div",
@@ -74,19 +77,22 @@ _NAMES = {  # what a command stands for, and its names; fonts and boxes leave th
     "△": "triangle bigtriangleup vartriangle",
     "⊙": "odot",
     "'": "prime",
-    "|": "lvert rvert vert",
+    "|": "lvert rvert vert mid",
     "⟦": "lbrace",
     "⟧": "rbrace",
     "[": "lbrack",
     "]": "rbrack",
     "¤": "dollar textdollar",
+    "¥": "yen",
+    "∥": "parallel",
+    "⊥": "perp",
     **dict(zip("αβγδθλμρστωηζκξψχΔΩ", _GREEK.split(), strict=True)),
     "ε": "epsilon varepsilon",
     "φ": "phi varphi",
 }
 _COMMANDS = {name: plain for plain, names in _NAMES.items() for name in names.split()}
 _FONT = re.compile(
-    r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|math(?:rm|bf|it|sf|tt|normal)|operatorname|mbox|hbox|boldsymbol|bm|boxed|fbox|ensuremath)\s*\{([^{}\\]*)\}"
+    r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|math(?:rm|bf|it|sf|tt|normal)|operatorname|mbox|hbox|boldsymbol|bm|boxed|fbox|ensuremath|underline)\s*\{([^{}\\]*)\}"
 )
 _COMMAND = re.compile(r"\\([A-Za-z]+)\s*")
 _ESCAPED = re.compile(r"\\([^A-Za-z])")
@@ -109,6 +115,11 @@ _ESCAPES = {
 }
 _ESCAPES |= {"&": "&", "#": "#", "_": "_", "|": "|", "\\": ";"}
 _THOUSANDS = re.compile(r"(?<=\d)(?:\\[,!:]|\{,\}|\\,)(?=\d{3}(?!\d))")
+_LAYOUT = re.compile(r"\\(?:hspace\*?|hskip|color|textcolor)\s*\{[^{}]*\}")
+_NESTED = r"[^{}]*(?:\{[^{}]*\}[^{}]*)*"
+_OVER = re.compile(rf"\{{({_NESTED})\\over(?![A-Za-z])({_NESTED})\}}")
+_PRIME = re.compile(r"\^\s*(?:\{\s*('[\s']*)\}|('+))")
+_CELSIUS = re.compile(r"°\s+([CF])$")
 _DEGREE = re.compile(r"\^\s*(?:\{\s*°\s*\}|°)|\^\s*(?:\{\s*[oO]\s*\}|o)\s*$")
 _ANGLE = re.compile(r"(\d+)\s*°\s*(\d+)\s*'(?:\s*(\d+)\s*'')?")
 _PLAIN_FUNCTION = re.compile(r"(?<![A-Za-z\\])(sin|cos|tan|cot|ln|lg|log|sqrt)(?![a-z])")
@@ -136,13 +147,13 @@ def plain(text: str) -> str:
     if text.startswith("–"):
         text = "-" + text[1:]
     if "\\" in text:
-        text = _THOUSANDS.sub(",", text)
+        text = _THOUSANDS.sub(",", _LAYOUT.sub(" ", text))
         for _ in range(4):
             shorter = _FONT.sub(r" \1 ", text)
             if shorter == text:
                 break
             text = shorter
-        text = _REPEATING.sub(_repeating, text)
+        text = _OVER.sub(r"\\frac{\1}{\2}", _REPEATING.sub(_repeating, text))
         text = _COMMAND.sub(_command, text)
         text = _ESCAPED.sub(lambda found: _ESCAPES.get(found[1], found[0]), text)
     elif "{,}" in text:
@@ -150,9 +161,9 @@ def plain(text: str) -> str:
     text = _PLAIN_FUNCTION.sub(r"\\\1 ", text)
     text = _PLAIN_PI.sub("π", text)
     text = _PERCENT.sub("%", text).replace("+/-", "±").replace("+-", "±").replace("<=", "≤").replace(">=", "≥")
-    text = _DEGREE.sub("°", text)
+    text = _DEGREE.sub("°", _PRIME.sub(lambda found: "".join((found[1] or found[2]).split()), text))
     text = _ANGLE.sub(lambda found: rf"({found[1]}+{found[2]}/60+{found[3] or 0}/3600)°", text)
-    return _SPACES.sub(" ", _ENDING.sub("", text)).strip()
+    return _CELSIUS.sub(r"°\1", _SPACES.sub(" ", _ENDING.sub("", text)).strip())
 
 
 def _command(found: re.Match[str]) -> str:

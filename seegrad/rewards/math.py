@@ -12,6 +12,7 @@ import re
 from functools import lru_cache
 
 from seegrad.rewards import library, reading, units
+from seegrad.rewards.answers import Reading
 from seegrad.rewards.choice import ALPHABET, letter
 from seegrad.rewards.format import last_box
 from seegrad.rewards.latex import plain
@@ -50,7 +51,7 @@ def math(example: Example, text: str, *, tolerance: float = 0.0) -> Score:
 
 
 @lru_cache(maxsize=4096)
-def _gold(answer: str, question: str) -> reading.Reading | str | None:
+def _gold(answer: str, question: str) -> Reading | str | None:
     """A reading; an option letter as text; None for what only math-verify can read. Raises ValueError for what nothing can read."""
     if re.fullmatch("[A-Z]", plain(answer)):
         return plain(answer)
@@ -63,7 +64,7 @@ def _gold(answer: str, question: str) -> reading.Reading | str | None:
         raise ValueError(f"the gold answer {answer!r} cannot be read ({error}), expected a number, an expression or a few words{hint}") from None
 
 
-def _answer(content: str, question: str) -> reading.Reading | None:
+def _answer(content: str, question: str) -> Reading | None:
     try:
         return reading.read(content, _variables(question))
     except Unreadable:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 
 from seegrad.rewards import decimals, units
+from seegrad.rewards.answers import Named, Quantity, Ratio, Reading, Relation, Several, Words
 from seegrad.rewards.expression import evaluate
 from seegrad.rewards.latex import MAX_LENGTH, enclosed, plain, split
 from seegrad.rewards.numbers import DEGREE, Exact, Unreadable, add, atoms, divide, multiply, rational
+from seegrad.rewards.phrases import bare
+from seegrad.rewards.ranges import range_of
 from seegrad.rewards.units import Unit
 
 ROUNDED_DIGITS = 3  # significant digits from which a decimal gold answer may stand for an irrational number
@@ -27,62 +29,15 @@ _RELATION = re.compile(r"[=≈<>≤≥≠∈]")
 _NAME = re.compile(r"(?:\\(?!frac|sqrt)[A-Za-z]+|[^\W\d_]|_\{[^{}]*\}|_\w|[∠△⊙'()\s{}])+")
 _NAME_SIGNS = re.compile(r"_\{?\d+\}?|[\s{}∠△]|\\(?:overline|vec|overrightarrow|widehat|hat|bar) ?")
 _FLIPPED = {">": "<", "≥": "≤"}
-_TUPLE_LABEL = re.compile(r"^[A-Z]'?\s*(?=\()")
+_TUPLE_LABEL = re.compile(r"^[A-Z](?:_\{?\w\}?)?'?\s*(?=\()")
+_COMPOUND_NAME = re.compile(
+    r"\\(?:sin|cos|tan|cot) *\{? *(?:∠ *[A-Z]{1,3}|[A-Z]|[α-ω]) *\}?|[A-Z]{1,2}(?: *[:/] *[A-Z]{1,2})+|\\frac *\{ *[A-Z]{2} *\} *\{ *[A-Z]{2} *\}"
+)
+_JOINED = re.compile(r"\s*(?:\band\b|和|及|且|并且)\s*")
 _CLOCK = re.compile(r"\d{1,2}:[0-5]\d", re.ASCII)
 _NOT_WORDS = re.compile(r"[\s.,;:!?。，；：！？'\"(){}\-]+")
 _NO_WORD = re.compile(r"[\d\\^_=≈<>≤≥≠∈±∓*/+|\[\]⟦⟧α-ω°%~]", re.ASCII)
 _YES_NO = {"yes", "no"}
-
-
-@dataclass(frozen=True, slots=True)
-class Quantity:
-    """A value and its unit (None: none given). `rounded` holds (digits after the point, significant digits) of a plain decimal."""
-
-    value: Exact
-    unit: Unit | None
-    rounded: tuple[int, int] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """`x = 3`, `∠ABC = 40°`: a value that says what it is the value of."""
-
-    name: str
-    value: Reading
-
-
-@dataclass(frozen=True, slots=True)
-class Several:
-    """Parts in order: `brackets` is "" for a bare list, "⟦⟧" for a set (without order; also `1 or 2` and `±3`), else the brackets as written."""
-
-    brackets: str
-    parts: tuple[Reading, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Ratio:
-    """`3:2`. `literal` is set where it may be a time of day, and then nothing is reduced."""
-
-    parts: tuple[Exact, ...]
-    literal: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Relation:
-    """`1 < x ≤ 3` or `x + y = 3`: values with the relations between them, read so that they point to the larger side."""
-
-    signs: tuple[str, ...]
-    parts: tuple[Quantity, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    """An answer without digits that is no expression, folded: 等腰三角形, Yes, ①③."""
-
-    text: str
-
-
-Reading = Quantity | Named | Several | Ratio | Relation | Words
 
 
 def read(text: str, variables: frozenset[str] = frozenset()) -> Reading:
@@ -107,7 +62,7 @@ def _read(text: str, variables: frozenset[str]) -> Reading | str:
     """A reading, or why there is none."""
     if len(text) > MAX_LENGTH:
         return f"longer than {MAX_LENGTH} characters"
-    form = plain(text)
+    form = bare(plain(text))
     try:
         return _whole(form, variables)
     except Unreadable as error:
@@ -130,6 +85,10 @@ def _whole(form: str, variables: frozenset[str]) -> Reading:
     def part(text: str) -> Reading:
         return _whole(text.strip(), variables)
 
+    if len(joined := _JOINED.split(form)) > 1 and all(_RELATION.search(text) for text in joined):
+        together = tuple(part(text) for text in joined)
+        if any(isinstance(one, Relation) for one in together):
+            return Several("∧", together)
     alternatives = _OR.split(form)
     if len(alternatives) > 1:
         return Several("⟦⟧", tuple(part(text) for text in alternatives))
@@ -183,9 +142,11 @@ def _relation(form: str, parts: list[str], variables: frozenset[str]) -> Reading
     parts = [text.strip() for text in parts]
     if signs[0] in "=≈" and _is_name(parts[0]):
         rest = _chain(signs[1:], parts[1:], variables)
-        return Named(_NAME_SIGNS.sub("", parts[0]), rest)
+        return Named(_name(parts[0]), rest)
     if not parts[0] and signs[0] == "≈":
         return _chain(signs[1:], parts[1:], variables)
+    if signs == ["="] and _is_name(parts[1]) and not _is_name(parts[0]):
+        return Named(_name(parts[1]), _whole(parts[0], variables))
     if "≈" in signs or all(sign == "=" for sign in signs):
         try:
             return _chain(signs, parts, variables)
@@ -225,7 +186,14 @@ def _chain(signs: list[str], parts: list[str], variables: frozenset[str]) -> Rea
     return first
 
 
+def _name(text: str) -> str:
+    name = _NAME_SIGNS.sub("", text)
+    return "y" if name == "f(x)" else name
+
+
 def _is_name(text: str) -> bool:
+    if _COMPOUND_NAME.fullmatch(text):
+        return True
     if _NAME.fullmatch(text) is None:
         return False
     try:
@@ -288,6 +256,8 @@ def same(gold: Reading, answer: Reading, tolerance: float = 0.0) -> bool | None:
     """True: the same answer. False: another one. None: undecided (functions whose values agree to forty digits)."""
     if isinstance(gold, Named) and isinstance(answer, Named) and gold.name != answer.name:
         return False
+    if isinstance(answer, Named) and (whole := None if isinstance(gold, Named) else range_of(gold)) and whole[0] not in ("", answer.name):
+        return False
     gold, answer = (reading.value if isinstance(reading, Named) else reading for reading in (gold, answer))
     match gold, answer:
         case Quantity(), Quantity():
@@ -304,6 +274,8 @@ def same(gold: Reading, answer: Reading, tolerance: float = 0.0) -> bool | None:
             if forward is not True and gold.signs in (("=",), ("≠",)):
                 return _all(_same_quantity(a, b, tolerance) for a, b in zip(gold.parts, reversed(answer.parts), strict=True))
             return forward
+        case (Relation(), Several()) | (Several(), Relation()) | (Several("∧"), Several()) | (Several(), Several("∧")):
+            return _same_range(gold, answer, tolerance)
         case Several(), Several():
             return _same_several(gold, answer, tolerance)
         case Words(), Words():
@@ -345,8 +317,8 @@ def _same_several(gold: Several, answer: Several, tolerance: float) -> bool | No
     if len(gold.parts) != len(answer.parts):
         return False
     named = all(isinstance(part, Named) for part in (*gold.parts, *answer.parts))
-    if gold.brackets == "⟦⟧" or (named and not gold.brackets):
-        if answer.brackets not in ("⟦⟧", ""):
+    if gold.brackets in ("⟦⟧", "∧") or (named and not gold.brackets):
+        if answer.brackets not in (gold.brackets, "⟦⟧" if named else "", ""):
             return False
         left = list(answer.parts)
         for part in gold.parts:
@@ -358,6 +330,18 @@ def _same_several(gold: Several, answer: Several, tolerance: float) -> bool | No
     if answer.brackets != gold.brackets and {gold.brackets, answer.brackets} != {"", "()"}:
         return False
     return _all(same(a, b, tolerance) for a, b in zip(gold.parts, answer.parts, strict=True))
+
+
+def _same_range(gold: Reading, answer: Reading, tolerance: float) -> bool | None:
+    """Of relations that hold together, or of one and an interval: `x > 1 and x < 5`, `1 < x < 5`, `(1, 5)`."""
+    if isinstance(gold, Several) and isinstance(answer, Several) and (verdict := _same_several(gold, answer, tolerance)):
+        return verdict
+    a, b = range_of(gold), range_of(answer)
+    if a is None or b is None or (a[0] and b[0] and a[0] != b[0]):
+        return False
+    if isinstance(gold, Several) and gold.brackets == "()" and not any(isinstance(part, Words) for part in gold.parts):
+        return False  # it may be a point
+    return _same_several(a[1], b[1], tolerance)
 
 
 def _all(verdicts: Iterable[bool | None]) -> bool | None:
