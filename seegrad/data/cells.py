@@ -230,7 +230,10 @@ def _role(message: Mapping[str, Any]) -> str:
 def _last_answer(messages: Sequence[Mapping[str, Any]]) -> Any:
     """The text of the last message, when it is the assistant's."""
     last = messages[-1]
-    return last.get("content", last.get("value")) if _role(last) == "assistant" else None
+    content = last.get("content", last.get("value")) if _role(last) == "assistant" else None
+    if isinstance(content, list | tuple) and content and all(isinstance(part, Mapping) and _kind(part) == "text" for part in content):
+        return "".join(str(part.get("text") or "") for part in content)
+    return content
 
 
 def _content(content: Any, column: str, slots: list[Any]) -> str:

@@ -163,7 +163,16 @@ def table(split: str, data: DataConfig) -> Table:
         columns.check_pictures(row, source.folders(position))
         return _raw(row, position, columns, ids, data.template)
 
-    return Table(source, make, where=f"{data.path} ({split})", data=data, about=f"{data.path} ({split}): {len(source)} rows; columns: {columns}")
+    where = f"{data.path} ({split})"
+    return Table(source, make, where=where, data=data, about=f"{where}: {len(source)} rows{_files(source, data.path)}; columns: {columns}")
+
+
+def _files(source: RowSource, path: str) -> str:
+    """Which files rows come from, where `path` does not say it: one with another ending or a longer name may stand beside them."""
+    names = [file.name for file in source.files]
+    if not names or names == [Path(path).name]:
+        return ""
+    return f" from {', '.join(names[:4])}{f' and {len(names) - 4} more files' if len(names) > 4 else ''}"
 
 
 def _raw(row: Mapping[str, Any], position: int, columns: Columns, ids: Ids, template: str) -> Raw:

@@ -35,6 +35,10 @@ def examples(tmp_path: Path, rows: list[dict[str, Any]], **data: Any) -> Table:
     return table("train", DataConfig.model_validate({"name": "table", "path": str(json_lines(tmp_path / "rows.jsonl", rows)), **data}))
 
 
+def at(path: Path) -> Table:
+    return table("train", DataConfig(name="table", path=str(path)))
+
+
 def one(tmp_path: Path, row: dict[str, Any], **data: Any) -> Example:
     return examples(tmp_path, [row], **data)[0]
 
@@ -302,6 +306,24 @@ def test_what_cannot_be_seen_is_no_answer(blank: str) -> None:
     with pytest.raises(DataError, match="'answer' is empty"):
         answer_text(blank, "answer")
     assert answer_text(f"{blank}3{blank}", "answer") == "3"
+
+
+def test_the_first_line_says_which_files_of_a_folder_are_read(tmp_path: Path) -> None:
+    row = {"question": "?", "answer": "1"}
+    for number in range(6):
+        json_lines(tmp_path / "many" / f"train-{number}.jsonl", [row])
+    json_lines(tmp_path / "two" / "train.jsonl", [row])
+    json_lines(tmp_path / "two" / "train-more.jsonl", [row])
+    assert " 6 rows from train-0.jsonl, train-1.jsonl, train-2.jsonl, train-3.jsonl and 2 more files; " in about_rows(at(tmp_path / "many"))
+    assert " 1 rows from train.jsonl; columns" in about_rows(at(tmp_path / "two"))
+    assert " 1 rows; columns" in about_rows(at(tmp_path / "two" / "train.jsonl"))
+
+
+@pytest.mark.parametrize(
+    "parts", [[{"type": "text", "text": "3", "image": None}], [{"text": "3"}], [{"type": "text", "text": "\\boxed{"}, {"text": "3}"}]]
+)
+def test_an_answer_in_parts_of_a_message(parts: list[Any]) -> None:
+    assert answer_text([{"role": "user", "content": "q"}, {"role": "assistant", "content": parts}], "messages") == "3"
 
 
 @pytest.mark.parametrize("write", [json.dumps, str])
