@@ -16,6 +16,7 @@ from seegrad.summary import num_asked
 
 MAX_TEXT = 4000  # characters of a question or an answer on the page; all of it is in the evaluation file
 _TURNING = re.compile("[\u202a-\u202e\u2066-\u2069]")  # bidirectional embeddings, overrides, isolates
+LEVEL = 0.05  # of a test, as the intervals are 95 %
 PERCENT = -1  # in place of a number of digits: the value is a share
 TREND_METRICS = (
     ("reward", "reward", 1.0, ""),
@@ -55,7 +56,7 @@ def headline(comparison: Comparison, names: Names) -> str:
     left_out = f" ({comparison.num_left_out:,} more have no grade and do not count)" if comparison.num_left_out else ""
     accuracy = comparison.accuracy
     text = f"{names.long_b} answers {percent(accuracy.b)} of {questions}{left_out} right, {names.long_a} {percent(accuracy.a)}: {points(accuracy)}."
-    return text[0].upper() + text[1:] + _verdict(accuracy.difference, " It got worse.", " The difference is within chance.")
+    return text[0].upper() + text[1:] + _verdict(accuracy, " It got worse.", " The difference is within chance.")
 
 
 def findings(main: Comparison, others: Mapping[str, Comparison]) -> list[str]:
@@ -66,7 +67,7 @@ def findings(main: Comparison, others: Mapping[str, Comparison]) -> list[str]:
         f"{went}, {len(main.worsened):,} from right to wrong. "
         f"Were both equally good, chance would make it at least so uneven with probability {p_value(main.accuracy.p)} "
         f"(exact {test_name(main)} test).",
-        f"Readable answers: {change(main.format_rate)}." + _verdict(main.format_rate.difference, " It got worse.", ""),
+        f"Readable answers: {change(main.format_rate)}." + _verdict(main.format_rate, " It got worse.", ""),
     ]
     given = main.accuracy_given_parsable
     if math.isnan(given.difference.estimate):
@@ -85,7 +86,7 @@ def findings(main: Comparison, others: Mapping[str, Comparison]) -> list[str]:
     lines.append(f"Answers are {tokens} long; {percent(cut.a)} → {percent(cut.b)} of them are cut at the limit.")
     for split, other in others.items():
         text = f"Right on {len(other.pairs):,} {code(split)} questions: {change(other.accuracy)}."
-        lines.append(text + _verdict(other.accuracy.difference, " It got worse there.", " The difference is within chance."))
+        lines.append(text + _verdict(other.accuracy, " It got worse there.", " The difference is within chance."))
     return lines
 
 
@@ -221,7 +222,8 @@ def measured(comparison: Comparison, names: Names) -> list[str]:
         lines.append(f"{comparison.num_other_pictures:,} items were shown with different pictures to the two models.")
     several = "" if comparison.once else " for the effective number of answers (those to one question depend on each other)"
     lines.append(
-        f"Intervals are 95 %: Wilson for a rate{several}, percentile bootstrap for a mean, and for a difference the bootstrap over paired items."
+        f"Intervals are 95 %: Wilson for a rate{several}, percentile bootstrap for a mean, and for a difference the bootstrap over paired items; "
+        "there is none where all items differ alike."
     )
     return [*lines, f"Wall time (not the same in two equal runs): {_wall(comparison.a, names.short_a)}; {_wall(comparison.b, names.short_b)}"]
 
@@ -281,9 +283,14 @@ def fence(text: str) -> str:
 def _interval(difference: Interval, scale: float, digits: int, unit: str = "") -> str:
     if math.isnan(difference.estimate):
         return "no difference can be given"
+    if difference.low == difference.high:  # the same in every question: a bootstrap says nothing of others
+        return f"{_signed(scale * difference.estimate, digits)}{unit} (no interval)"
     low, high = _number(scale * difference.low, digits), _number(scale * difference.high, digits)
-    plus = "+" if round(scale * difference.estimate, digits) > 0 else ""
-    return f"{plus}{_number(scale * difference.estimate, digits)}{unit} (95 % interval {low} to {high})"
+    return f"{_signed(scale * difference.estimate, digits)}{unit} (95 % interval {low} to {high})"
+
+
+def _signed(value: float, digits: int) -> str:
+    return ("+" if round(value, digits) > 0 else "") + _number(value, digits)
 
 
 def _number(value: float, digits: int) -> str:
@@ -291,8 +298,12 @@ def _number(value: float, digits: int) -> str:
     return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", "−")
 
 
-def _verdict(difference: Interval, worse: str, chance: str) -> str:
-    """`worse` when the interval lies below 0, `chance` when it includes 0, nothing when it lies above."""
+def _verdict(measure: Measure, worse: str, chance: str) -> str:
+    """`worse` when the interval lies below 0, `chance` when it includes 0 or the exact test says so (of few questions a bootstrap sees too little to
+    be wide), nothing when it lies above."""
+    difference = measure.difference
+    if measure.p is not None and measure.p > LEVEL:
+        return chance
     return worse if difference.high < 0 else "" if difference.low > 0 else chance
 
 

@@ -162,11 +162,11 @@ def test_refusals_name_what_to_do(run: Path, tmp_path: Path) -> None:
 
 def test_grounding_reports_the_mean_overlap(tmp_path: Path) -> None:
     rows = [EvalItem(str(n), "Where is the circle?", "1,2,30,40", parsed="1,2,30,40", scores={"iou": 0.2 + n / 100}, num_tokens=5) for n in range(40)]
-    better = [replace(one, scores={"iou": one.scores["iou"] + 0.3}, correct=True) for one in rows]
+    better = [replace(one, scores={"iou": one.scores["iou"] + (0.2, 0.4)[n % 2]}, correct=True) for n, one in enumerate(rows)]
     for name, items, version in (("base", rows, 0), ("trained", better, 9)):
         EvalResult(name, tuple(items), 1.0, version).to_json(tmp_path / f"{name}.json")
     text = report(tmp_path).read_text()
-    assert "Mean overlap with the true box (IoU): 0.395 → 0.695, +0.300 (95 % interval 0.300 to 0.300)." in text
+    assert "Mean overlap with the true box (IoU): 0.395 → 0.695, +0.300 (95 % interval 0.270 to 0.330)." in text
 
 
 def test_nothing_readable_at_all_still_makes_a_page(tmp_path: Path) -> None:
@@ -315,3 +315,15 @@ def test_long_and_turning_texts_are_tamed() -> None:
     text = page.fence("a" * 3000 + "\u202e" + "b" * 3000)
     assert len(text) < page.MAX_TEXT + 200 and "characters left out" in text and text.count("a") < 3000
     assert page.fence("x\u202ey\u2067z") == "```text\nx\\u202ey\\u2067z\n```"
+
+
+def test_a_gain_on_few_questions_is_not_called_one() -> None:
+    rows = examples(count=3)
+    for right, verdict in ((3, " The difference is within chance."), (0, " The difference is within chance.")):
+        pair = [evaluation(rows, answer(rows, lambda n, upto=k: n < upto), version=v) for k, v in ((0, 0), (right, 9))]
+        comparison = compare(pair[0], pair[1])
+        said = page.headline(comparison, page.name_models(*pair))
+        assert "(no interval)" in said and "interval 0.0" not in said and said.endswith(verdict)
+    rows = examples(count=12)
+    pair = [evaluation(rows, answer(rows, lambda n, upto=k: n < upto), version=v) for k, v in ((0, 0), (12, 9))]
+    assert page.headline(compare(pair[0], pair[1]), page.name_models(*pair)).endswith("+100.0 points (no interval).")
