@@ -119,7 +119,7 @@ class Part:
         parsed, correct = returned.parsed, returned.correct
         if not isinstance(correct, bool | np.bool_ | None):  # any text would count as right
             return Verdict(error=self._not_expected(example, returned, "Score.correct to be True, False or None"))
-        return Verdict(number, None if parsed is None else str(parsed), None if correct is None else bool(correct), True)
+        return Verdict(number, None if parsed is None else _writable(str(parsed)), None if correct is None else bool(correct), True)
 
     def _not_expected(self, example: Example, returned: Any, expected: str, more: str = "") -> str:
         file, line = self.definition
@@ -244,4 +244,10 @@ def _shown(thing: Any, how: Callable[[Any], str], limit: int) -> str:
         text = " ".join(how(thing).split())
     except Exception as error:
         text = f"<{type(thing).__name__} whose text raises {type(error).__name__}>"
+    text = _writable(text)
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _writable(text: str) -> str:
+    """Without lone surrogates, which no file and no terminal takes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -15,6 +15,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import uuid
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -25,6 +26,7 @@ from typing import Any
 from seegrad.rewards.worker import LENGTH, Frames, Request, Response
 from seegrad.types import Answer, Example
 
+_MARK = "SEEGRAD_REWARD_WORKER"  # in the environment of a worker and of all that it starts
 _START = "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from seegrad.rewards.worker import main; main(*map(int, sys.argv[1:]))"
 
 
@@ -33,15 +35,18 @@ class WorkerProcess:
 
     def __init__(self, folder: Path | None) -> None:
         self._owner = os.getpid()
+        self._mark_is_gone = False
         self._frames = Frames()
         self._out: deque[memoryview] = deque()
         pipes = [os.pipe() for _ in range(3)]
         (read_requests, self.requests), (self.responses, write_responses), (read_life, self._life) = pipes
         theirs = (read_requests, write_responses, read_life)
         os.set_blocking(self.requests, False)
+        self._mark = f"{_MARK}={uuid.uuid4().hex}"
+        environment = {**os.environ, _MARK: self._mark.partition("=")[2]}
         command = [sys.executable, "-P", "-c", _START, json.dumps(sys.path), *map(str, theirs)]
         try:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=theirs, start_new_session=True, cwd=folder)
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=theirs, start_new_session=True, cwd=folder, env=environment)
         except BaseException:
             for descriptor in (self.requests, self.responses, self._life):
                 os.close(descriptor)
@@ -102,6 +107,9 @@ class WorkerProcess:
                 self._process.wait(patience)
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)  # also when the leader has ended: what it started may live
+            if not self._mark_is_gone:
+                self._mark_is_gone = True
+                kill_marked(self._mark)
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(10)
         for name in ("requests", "responses", "_life"):
@@ -111,6 +119,20 @@ class WorkerProcess:
         self._out.clear()
         code = self._process.returncode
         return "unknown" if code is None else f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+
+
+def kill_marked(mark: str) -> None:
+    """Kill what graders started in sessions of their own, which a signal to the worker's group does not reach. Only where there is /proc."""
+    wanted = mark.encode()
+    for _ in range(5):  # what is found may just be starting something else
+        found = False
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):
+                if wanted in path.read_bytes().split(b"\0"):
+                    os.kill(int(path.parent.name), signal.SIGKILL)
+                    found = True
+        if not found:
+            return
 
 
 def read_only(mapping: dict[Any, Any]) -> MappingProxyType[Any, Any]:

@@ -7,6 +7,7 @@ import functools
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -181,6 +182,10 @@ def does(example: Example, text: str) -> float:
             time.sleep(600)
         Path(argument, str(child)).touch()
         time.sleep(600)
+    elif what == "session":
+        Path(argument, str(subprocess.Popen(["sleep", "600"], start_new_session=True).pid)).touch()
+    elif what == "surrogate":
+        raise ValueError("\ud800")
     elif what == "fork":
         return float(os.fork() > 0)  # both go on from here
     elif what == "interrupt":

@@ -84,11 +84,11 @@ def test_who_is_isolated() -> None:
 
 def test_whatever_a_grader_does_only_its_own_answer_fails(tmp_path: Path) -> None:
     texts = ["aa", "sleep 600", "aa", "exit 0", "no", "exit 7", "signal SIGSEGV", "aa", "signal SIGKILL", "interrupt", "aa", "read"]
-    other, others = Example("row-7", "?", "no"), ["aa", "spin", "no", f"child {tmp_path}", "no", "fork", "no"]
+    other, others = Example("row-7", "?", "no"), ["aa", "spin", "no", f"child {tmp_path}", "no", "fork", "no", f"session {tmp_path}", "surrogate"]
     with Rewards({DOES: 1.0}, timeout=LIMIT) as rewards:
         grades, more, last = rewards.grade_groups([(ROW, texts), (other, others), (ROW, ["aa", "no"] * 10)])
     assert values(grades) == [1, None, 1, None, 0, None, None, 1, None, None, 1, 0]
-    assert values(more) == [0, None, 1, None, 1, 1, 1]
+    assert values(more) == [0, None, 1, None, 1, 1, 1, 0, None]
     assert values(last) == [1, 0] * 10
     told = {text: grade.error for text, grade in zip([*texts, *others], [*grades, *more], strict=True) if grade.error}
     for text, words in {
@@ -99,10 +99,11 @@ def test_whatever_a_grader_does_only_its_own_answer_fails(tmp_path: Path) -> Non
         "signal SIGSEGV": "ended its worker process (SIGSEGV)",
         "signal SIGKILL": "ended its worker process (SIGKILL)",
         "interrupt": "raised KeyboardInterrupt",
+        "surrogate": "raised ValueError: \\ud800",
     }.items():
         assert words in told[text] and "graders.py:" in told[text] and "sample 'row-7'" in told[text]
-    (child,) = pids_in(tmp_path)
-    wait_for(lambda: is_gone(child))  # what a grader started ends with its worker
+    assert len(pids_in(tmp_path)) == 2
+    wait_for(lambda: all(map(is_gone, pids_in(tmp_path))))  # what a grader started ends with its worker, in a session of its own too
 
 
 def test_of_async_calls_only_the_guilty_ones_fail(monkeypatch: pytest.MonkeyPatch) -> None:
