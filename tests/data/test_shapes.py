@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -24,7 +25,14 @@ DATA = DataConfig()
 
 
 def draw(task: Task, split: str, number: int, **settings: Any) -> list[Example]:
-    return list(getattr(shapes, task)(split, DataConfig(**settings))[:number])
+    return list(getattr(shapes, task)(split, DataConfig(**settings))[:number]) if settings else [drawn(task, split, index) for index in range(number)]
+
+
+@cache
+def drawn(task: Task, split: str, index: int) -> Example:
+    """Drawn once for all tests that look at it."""
+    example: Example = getattr(shapes, task)(split, DATA)[index]
+    return example
 
 
 def pixels(example: Example) -> np.ndarray:
