@@ -49,22 +49,8 @@ from seegrad.types import Floats, Group, Rollout
 State = Literal["running", "finished", "interrupted", "failed"]
 TokenTrace = tuple[Floats, Floats]  # the trainer's logprobs_T and entropy_T of one completion
 
-_LAYOUT = frozenset(
-    {
-        "lock",
-        "config.toml",
-        "environment.json",
-        "rows.json",
-        "status.json",
-        "metrics.jsonl",
-        "rollouts",
-        "images",
-        "checkpoints",
-        "eval",
-        "report",
-        "track",
-    }
-)
+_FILES = ("lock", "config.toml", "environment.json", "rows.json", "status.json", "metrics.jsonl")
+_LAYOUT = frozenset((*_FILES, "rollouts", "images", "checkpoints", "eval", "report", "track"))
 
 
 @dataclass(frozen=True, slots=True)
