@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -10,16 +11,18 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from seegrad.cli import main
 from seegrad.config import Config, TrackConfig, load_config
 from seegrad.errors import MissingExtra, UsageError
 from seegrad.rundir import RunDir, RunWriter, is_timing
-from seegrad.track.base import ADAPTERS
+from seegrad.track.base import ADAPTERS, Message, Start
 from seegrad.track.link import Link
 from seegrad.track.tracking import Tracking, check, samples
 from seegrad.train import Outcome, train
@@ -273,6 +276,38 @@ def test_nothing_that_a_tracker_does_reaches_the_run(
         assert (tmp_path / "run/track/bad.log").read_text().splitlines() == ["hello from standard output", "hello from standard error"]
 
 
+def test_odd_metrics_and_odd_texts_arrive_as_far_as_they_can(tmp_path: Path) -> None:
+    """No number, no point; names as they are; a lone surrogate, at which packages fail, as its escape."""
+    reporter = fakes.Quiet()
+    train(fake_pipeline(), fakes.config(steps=1), None, reporter, show_samples=True)
+    group = reporter.shown[0]
+    odd = replace(group, example=replace(group.example, question="\ud800?"))
+    run = RunWriter.create(tmp_path / "run", fakes.config())
+    metrics: Any = {"a/b": np.float32(0.5), "准确率": 1, "none": None, "nan": math.nan, "inf": math.inf, "text": "1"}
+    with Tracking(fakes.config(), run, reporter, adapters={"recorder": f"{HERE}:Recorder"}) as tracking:
+        tracking.start(0)
+        tracking.step(1, [odd], metrics)
+    run.close()
+    told = calls(tmp_path / "run", "recorder")
+    assert [call["metrics"] for call in told if call["call"] == "log"] == [{"a/b": 0.5, "准确率": 1.0}]
+    assert [call["rows"][0][1] for call in told if call["call"] == "samples"] == ["\\ud800?"]
+
+
+def test_a_killed_tracker_takes_along_what_it_started(tmp_path: Path) -> None:
+    link = Link("bad", f"{HERE}:Parent", tmp_path, patience=100.0)
+    link.send(Message("start", 0, Start("p", "n", {}, tmp_path / "bad", True, "")))
+    child = tmp_path / "bad/child"
+    end = time.monotonic() + 60
+    while not child.exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    link.kill()
+    assert any("was stopped" in note for note in link.notes())
+    stat = Path(f"/proc/{child.read_text()}/stat")
+    while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] not in "ZX" and time.monotonic() < end:
+        time.sleep(0.02)
+    assert time.monotonic() < end
+
+
 def test_a_late_start_is_told_once(tmp_path: Path) -> None:
     link = Link("bad", f"{HERE}:Hangs", tmp_path, patience=0.0)
     assert [list(link.notes()) for _ in range(2)] == [
@@ -338,6 +373,13 @@ def test_a_missing_package_stops_the_run_before_it_starts(
         main()
     assert stopped.value.code == MissingExtra.exit_code and list(tmp_path.iterdir()) == []
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_names_of_projects() -> None:
+    for tracker, bad in [("swanlab", "two words"), ("wandb", "a/b"), ("trackio", "")]:
+        with pytest.raises(UsageError, match=rf"track\.project is '{bad}', which {tracker} refuses"):
+            check(TrackConfig(to=(tracker,), project=bad))
+        check(TrackConfig(to=(tracker,), project="seegrad-2.x_+"))
 
 
 def test_names_of_trackers() -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -45,6 +46,18 @@ class Rewinder(Recorder):
     """Takes back what lies after the step that a run continues from."""
 
     rewinds = True
+
+
+class Parent(Recorder):
+    """Has a process of its own, as packages have, and hangs."""
+
+    def start(self, start: Start) -> str:
+        child = subprocess.Popen(["sleep", "600"])
+        partial = start.folder / "partial"
+        partial.write_text(str(child.pid))
+        partial.rename(start.folder / "child")
+        time.sleep(600)
+        return "never"
 
 
 class CannotStart(Recorder):

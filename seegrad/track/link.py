@@ -12,6 +12,7 @@ import json
 import os
 import pickle
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -81,9 +82,11 @@ class Link:
 
     def kill(self) -> None:
         """End a process that is still there, so that none outlives the run."""
-        if self._process.poll() is None:
-            self._process.kill()
+        if (code := self._process.poll()) is None:
             self._said.put({"said": "killed"})
+        if code != 0:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)  # also what the package started
         self._process.wait()
         for thread in self._threads:
             thread.join(1.0)
@@ -129,5 +132,6 @@ class Link:
         pipe = self._process.stdout
         assert pipe is not None
         for line in pipe:
-            self._said.put(json.loads(line))
+            with contextlib.suppress(ValueError):  # the last words of a killed process may be half a line
+                self._said.put(json.loads(line))
         self._said.put({"said": "ended", "code": self._process.wait()})

@@ -14,25 +14,30 @@ import datetime
 import importlib.util
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from seegrad.config import Config, TrackConfig
-from seegrad.errors import MissingExtra
+from seegrad.errors import MissingExtra, UsageError
 from seegrad.progress import Reporter
 from seegrad.rundir import RunDir, State
 from seegrad.track.base import ADAPTERS, Message, Sample, Start
 from seegrad.track.link import Link
 from seegrad.types import Group
 
+_PROJECTS = {"swanlab": r"[0-9A-Za-z_.+-]{1,100}", "tensorboard": ".*"}  # what a project may be called, where it is not what most allow
 PATIENCE = 60.0  # seconds that a tracker may take to start, and to close at the end
 
 
 def check(settings: TrackConfig) -> None:
-    """Raises MissingExtra when the package of a tracker is not installed. Nothing is imported."""
+    """Raises UsageError for a project name that a tracker refuses, MissingExtra when its package is not installed. Nothing is imported."""
     for name in settings.to:
+        if not re.fullmatch(_PROJECTS.get(name, r"[^/\\#?%:]{1,128}"), settings.project):
+            raise UsageError(f"track.project is {settings.project!r}, which {name} refuses; letters, digits and _ - + . fit everywhere (seegrad)")
         package = ADAPTERS[name][0]
         if importlib.util.find_spec(package) is None:
             raise MissingExtra(package, name, f"track.to = {name!r}")
@@ -73,7 +78,7 @@ class Tracking:
         """Pass on the metrics of a step and, every `track.every` steps and in the first, `track.samples` answers."""
         if not self._links:
             return
-        finite = {name: float(value) for name, value in metrics.items() if math.isfinite(value)}
+        finite = {name: float(value) for name, value in metrics.items() if isinstance(value, Real) and math.isfinite(value)}
         shown = self._settings.samples and (step == 1 or step % self._settings.every == 0)
         rows = samples(groups, self._settings.samples) if shown else []
         for link in self._links:
@@ -90,7 +95,7 @@ class Tracking:
         message = "" if error is None else (f"{type(error).__name__}: {error}".splitlines() or [""])[0]
         try:
             for link in self._links:
-                link.send(Message("finish", 0, (state, message)))
+                link.send(Message("finish", 0, (state, _writable(message))))
             for link in self._links:
                 link.close()
         except KeyboardInterrupt:
@@ -114,10 +119,10 @@ def samples(groups: Sequence[Group], number: int) -> list[Sample]:
     return [
         Sample(
             images=group.example.images,
-            id=group.example.id,
-            question=group.example.question,
-            gold=group.example.answer,
-            answer=rollout.completion.text,
+            id=_writable(group.example.id),
+            question=_writable(group.example.question),
+            gold=_writable(group.example.answer),
+            answer=_writable(rollout.completion.text),
             reward=float(rollout.reward),
             advantage=float(rollout.advantage),
             correct=bool(rollout.correct),
@@ -125,3 +130,8 @@ def samples(groups: Sequence[Group], number: int) -> list[Sample]:
         )
         for group, rollout in pairs[:number]
     ]
+
+
+def _writable(text: str) -> str:
+    """Without lone surrogates, at which packages fail."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
