@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import importlib.util
@@ -123,6 +124,9 @@ def _last_line_in(error: BaseException, path: Path) -> str:
 
 
 def _load_module(location: str, kind: Kind, name: str) -> ModuleType:
+    with contextlib.suppress(OSError):  # the current folder may be gone
+        if (folder := str(Path.cwd())) not in sys.path:
+            sys.path.append(folder)  # a command does not have it there; last, as above
     try:
         return importlib.import_module(location)
     except (Exception, SystemExit) as error:  # the module's own code runs while it is imported

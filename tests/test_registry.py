@@ -107,3 +107,15 @@ def test_a_module_that_breaks_while_importing_is_named(tmp_path: Path, monkeypat
     with pytest.raises(UsageError, match="RuntimeError: two") as caught:
         registry.load("reward", "breaking_module_for_the_registry:f")
     assert "\n" not in str(caught.value)
+
+
+def test_a_package_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in a command, whose sys.path does not have that folder."""
+    (tmp_path / "of_mine").mkdir()
+    (tmp_path / "of_mine/helper.py").write_text("WORTH = 2.0\n")
+    (tmp_path / "of_mine/rewards.py").write_text("from .helper import WORTH\n\n\ndef f(example, text):\n    return WORTH\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder])
+    assert registry.load("reward", "of_mine.rewards:f")(None, "") == 2.0
+    for module in [name for name in sys.modules if name.partition(".")[0] == "of_mine"]:
+        del sys.modules[module]
