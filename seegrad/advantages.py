@@ -67,12 +67,12 @@ def pass_at_k(rewards_G: Floats, k: int = 4, threshold: float = 1.0) -> Floats:
 
     With N attempts, W of them wrong, and p = 1 − C(W, k)/C(N, k) the chance that a random k-subset holds a right one, a right attempt gets
     (1 − p)/σ and a wrong one (1 − p − C(W − 1, k − 1)/C(N − 1, k − 1))/σ, σ² = p(1 − p): the mean credit of the subsets that it is in
-    (arXiv 2508.10751, section 3.3). Zero when σ is.
+    (arXiv 2508.10751, section 3.3). Zero when σ is, and in a group with fewer than `k` graded attempts.
     """
     right_G = np.asarray(rewards_G, np.float64) >= threshold
-    total, wrong = len(right_G), int((~right_G).sum())
-    if not 1 <= k <= total:
-        raise UsageError(f"advantage 'pass_at_k' has k={k} with {total} attempts; give 1 to rollout.group_size")
+    total, wrong, k = len(right_G), int((~right_G).sum()), int(k)  # settings are read as real numbers
+    if total < k:
+        return np.zeros(total, np.float32)
     missed = math.comb(wrong, k) / math.comb(total, k)
     deviation = math.sqrt(missed * (1 - missed))
     if not deviation:
@@ -85,10 +85,17 @@ def pass_at_k(rewards_G: Floats, k: int = 4, threshold: float = 1.0) -> Floats:
 class Credit:
     """An advantage function with its settings, checked once. Raises UsageError for a setting that it does not have.
 
-    The settings `positive` and `negative` (1 each) belong to every function: factors of advantages above and below 0.
+    The settings `positive` and `negative` (1 each) belong to every function: factors of advantages above and below 0. `weights` are those of the
+    reward parts, `group_size` is the number of attempts at a question (0: not known here).
     """
 
-    def __init__(self, function: Callable[..., Any], settings: Mapping[str, float] | None = None, weights: Mapping[str, float] | None = None) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        settings: Mapping[str, float] | None = None,
+        weights: Mapping[str, float] | None = None,
+        group_size: int = 0,
+    ) -> None:
         values = dict(settings or {})
         self._factors = tuple(float(values.pop(name, 1.0)) for name in _SIGNS)
         for name, factor in zip(_SIGNS, self._factors, strict=True):
@@ -101,6 +108,8 @@ class Credit:
         for name in values:
             if name not in own:
                 raise UsageError(f"advantage {_name(function)!r} has no setting {name!r}{nearest(name, (*own, *_SIGNS))}")
+        if function is pass_at_k:
+            _check_k(values.get("k", _default(function, "k")), group_size)
         self._function, self._settings = function, values
         self._weights = dict(weights or {})
 
@@ -148,6 +157,16 @@ class Credit:
 def _failure(rewards_G: NDArray[Any], error: Exception) -> UsageError:
     reason = " ".join(f"{type(error).__name__}: {error}".split())
     return UsageError(f"the advantage function fails on rewards {rewards_G.tolist()}: {reason}; expected one finite number for each")
+
+
+def _check_k(k: float, group_size: int) -> None:
+    if k != int(k) or k < 1 or (group_size and k > group_size):
+        most = f" to rollout.group_size={group_size}" if group_size else " on"
+        raise UsageError(f"advantage 'pass_at_k' has k={k:g}; give a whole number from 1{most}")
+
+
+def _default(function: Callable[..., Any], name: str) -> float:
+    return float(inspect.signature(function).parameters[name].default)
 
 
 def _parameters(function: Callable[..., Any]) -> list[str]:

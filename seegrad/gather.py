@@ -4,6 +4,8 @@
                               ▲              └─ flat ─ how many? ─ extra_positions ─┐      (kept, counted, not trained)
                               └─────────────────────────────────────────────────────┘
 
+Credit is given again over all groups when questions were added, because an advantage may look at the whole step.
+
 Rows and seeds follow from the step and the number of the try, so a continued run gathers the same groups.
 Source: dynamic sampling of DAPO (arXiv 2503.14476), section 3.2.
 """
@@ -18,6 +20,7 @@ from seegrad.schedule import extra_positions, question_positions, sampling_seeds
 from seegrad.types import Example, Group
 
 Collect = Callable[[Sequence[Example], Sequence[int]], list[Group]]  # examples_P, seeds_P → groups
+Credited = Callable[[Sequence[Group]], list[Group]]  # the same groups with advantages over all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,34 +32,41 @@ class Gathered:
     metrics: dict[str, float]
 
 
-def gather(collect: Collect, examples: Sequence[Example], config: Config, step: int) -> Gathered:
-    """Ask the questions of step `step`. A group without credit is flat, or all its graders failed.
+def gather(collect: Collect, credit: Credited, examples: Sequence[Example], config: Config, step: int) -> Gathered:
+    """Ask the questions of step `step`. A group without credit is flat, or its graders failed, or all that carries its credit was cut and is masked
+    (`algorithm.mask_truncated`).
 
     Metrics, with dynamic sampling on: `rollout/resampled_groups` (groups asked beyond the first `questions_per_step`) and
     `rollout/groups_with_credit`.
     """
-    settings = config.rollout
+    settings, masked = config.rollout, config.algorithm.mask_truncated
     positions = question_positions(len(examples), settings.questions_per_step, step, config.seed)
     groups = _ask(collect, examples, positions, sampling_seeds(len(positions), step, config.seed))
     for attempt in range(1, settings.dynamic_sampling + 1):
-        missing = settings.questions_per_step - sum(map(has_credit, groups))
+        missing = settings.questions_per_step - _num_with_credit(groups, masked)
         if not missing:
             break
         more = extra_positions(len(examples), missing, step, config.seed, attempt)
         groups += _ask(collect, examples, more, sampling_seeds(missing, step, config.seed, first=len(groups)))
         positions += more
+    if len(groups) > settings.questions_per_step:
+        groups = credit(groups)
     metrics = {}
     if settings.dynamic_sampling:
         metrics = {
             "rollout/resampled_groups": float(len(groups) - settings.questions_per_step),
-            "rollout/groups_with_credit": float(sum(map(has_credit, groups))),
+            "rollout/groups_with_credit": float(_num_with_credit(groups, masked)),
         }
     return Gathered(groups, positions, metrics)
 
 
-def has_credit(group: Group) -> bool:
-    """Whether any attempt has an advantage."""
-    return any(rollout.advantage for rollout in group.rollouts_G)
+def has_credit(group: Group, mask_truncated: bool = False) -> bool:
+    """Whether any attempt has an advantage; with `mask_truncated` any that was not cut at the limit."""
+    return any(rollout.advantage and not (mask_truncated and rollout.completion.stop_reason == "length") for rollout in group.rollouts_G)
+
+
+def _num_with_credit(groups: Sequence[Group], mask_truncated: bool) -> int:
+    return sum(has_credit(group, mask_truncated) for group in groups)
 
 
 def _ask(collect: Collect, examples: Sequence[Example], positions: Sequence[int], seeds_P: Sequence[int]) -> list[Group]:

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seegrad import registry
 from seegrad.config import Config, load_config, recipe_names
-from seegrad.correction import Correction
 from seegrad.errors import RunError, UsageError
 from seegrad.types import Example
-from seegrad.wiring import CONFIG_FILE, Parts, find_target, run_names
+from seegrad.update import check_settings, loss_spec
+from seegrad.wiring import CONFIG_FILE, Parts, Target, find_target, run_names
 
 if TYPE_CHECKING:
     from seegrad.rundir import RunWriter
@@ -97,14 +97,15 @@ def start(launch: Launch, *, show_samples: bool = False, save: bool = True) -> i
         return 0
     if ":" not in config.algorithm.loss and config.algorithm.loss not in registry.names("loss"):
         registry.load("loss", config.algorithm.loss)  # raises; a loss that exists is loaded by the backend, because it may need torch
+    check_settings(config)
+    advantage, base = parts.advantage, reference_target(config)
     check(config.track)
     examples = parts.examples(config.data.train_split, train=True)
     held_out = parts.examples(config.eval.split) if config.eval.every else ()
     if about := about_rows(examples):
         print(about)
-    renderer, rewards, advantage = parts.renderer, parts.rewards, parts.advantage
-    Correction(config.algorithm.correction, config.algorithm.correction_config)  # raises for what it does not know
-    base = find_target(config.algorithm.reference) if config.algorithm.reference else None
+    parts.backend.check_loss(loss_spec(config))
+    renderer, rewards = parts.renderer, parts.rewards
     run: RunWriter | None = None
     try:
         if launch.continues and launch.path is not None:
@@ -149,6 +150,18 @@ def _check_rows(run: RunWriter, examples: Sequence[Example]) -> None:
             f"{run.path}: the training rows have changed since the run began ({changed}); bring the old ones back "
             "(data.revision pins those of a hub), or start a new run with another --out"
         )
+
+
+def reference_target(config: Config) -> Target | None:
+    """What `algorithm.reference` names, to be opened like the model of this run (device, precision, batches). None: the base."""
+    if not config.algorithm.reference:
+        return None
+    try:
+        found = find_target(config.algorithm.reference)
+    except (UsageError, RunError) as error:
+        raise type(error)(f"algorithm.reference: {error}") from None
+    here = {name: getattr(config.model, name) for name in ("backend", "dtype", "device", "max_sample_batch", "max_train_tokens")}
+    return replace(found, config=found.config.model_copy(update={"model": found.config.model.model_copy(update=here)}))
 
 
 def _finished(path: Path | None) -> str | None:

@@ -64,7 +64,11 @@ def collect(
         for completions_G, grades_G in zip(completions_PG, grades_PG, strict=True)
     ]
     groups = [Group(example, prompt, tuple(rollouts_G)) for example, prompt, rollouts_G in zip(examples_P, inputs_P, rollouts_PG, strict=True)]
-    groups = groups if adjust is None else list(adjust(groups))
+    return give_credit(groups if adjust is None else adjust(groups), advantage_fn)
+
+
+def give_credit(groups: Sequence[Group], advantage_fn: AdvantageFunction) -> list[Group]:
+    """The groups with advantages: among the attempts of a group that were graded, or over all groups where the function looks at all of them."""
     credited_PG = _credited([group.rollouts_G for group in groups], advantage_fn if isinstance(advantage_fn, Credit) else Credit(advantage_fn))
     return [replace(group, rollouts_G=rollouts_G) for group, rollouts_G in zip(groups, credited_PG, strict=True)]
 

@@ -22,7 +22,7 @@ from seegrad.evaluate import evaluate, write_images
 from seegrad.gather import gather
 from seegrad.metrics import Stopwatch, rollout_metrics
 from seegrad.progress import Reporter
-from seegrad.rollout import AdvantageFunction, Grader, Renderer, collect
+from seegrad.rollout import AdvantageFunction, Grader, Renderer, collect, give_credit
 from seegrad.rundir import RunWriter, State
 from seegrad.track.tracking import Tracking
 from seegrad.types import Example, Group, SamplingParams
@@ -74,7 +74,8 @@ def train(
         reporter.start(done, config.steps)
         for step in watch.steps():
             clock = Stopwatch()
-            asked = gather(partial(answered, pipeline, params, config), pipeline.examples, config, step)
+            credit = partial(give_credit, advantage_fn=pipeline.advantage)
+            asked = gather(partial(answered, pipeline, params, config), credit, pipeline.examples, config, step)
             groups = asked.groups
             for line in bad_rows_met(pipeline.examples):
                 reporter.note(f"step {step}: {line}")
@@ -168,7 +169,9 @@ def tell(reporter: Reporter, step: int, groups: Sequence[Group], metrics: Mappin
         alarm = "warning: most of this step is lost: " if 2 * len(errors) > total else ""
         reporter.note(f"step {step}: {alarm}{len(errors)} of {total} answers could not be graded and were left out; the first: {errors[0]}")
     if metrics["train_datums"] == 0:
-        reporter.note(f"step {step}: all {len(groups)} groups are flat (equal rewards within each): nothing to learn from, no update")
+        flat = all(group.is_flat for group in groups)
+        why = "are flat (equal rewards within each)" if flat else "give no credit to an answer that may be trained on"
+        reporter.note(f"step {step}: all {len(groups)} groups {why}: nothing to learn from, no update")
     if metrics.get("trainer/skipped"):
         reporter.note(f"step {step}: the gradient is not finite: update skipped")
     reporter.step(step, metrics)

@@ -3,7 +3,8 @@
     groups ─ to_datums ─▶ datums ─ ref_logprobs ─ correction ─▶ minibatches × epochs ─ forward_backward · optim_step ─▶ Update
                               └─ recomputed logprobs (when asked for) ─┘
 
-One pass over the whole batch is the default; then the trainer's logprobs of that pass are those at the weights that sampled.
+One pass over the whole batch is the default; then the trainer's logprobs of that pass are those at the weights that sampled. With minibatches the
+whole batch is scored before the first of them.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from seegrad.backends.base import Policy, Sampler
 from seegrad.batch import to_datums
 from seegrad.config import Config
 from seegrad.correction import Correction, corrected, mismatch
-from seegrad.errors import BackendError
+from seegrad.errors import BackendError, UsageError
 from seegrad.metrics import check_on_policy, largest_deviation, trainer_metrics
 from seegrad.rundir import TokenTrace
 from seegrad.schedule import adam_params
-from seegrad.types import Datum, Floats, Group, LossSpec, StepOutput
+from seegrad.types import Datum, Group, LossSpec, StepOutput
 
 Place = tuple[int, int]  # group, attempt
+KL_PENALTY = "kl_penalty"  # the reward part that `kl_in = "reward"` adds
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ def update(policy: Policy, groups: Sequence[Group], config: Config, step: int, *
     """Train on the groups that carry credit; without any, no optimizer step is taken and the version stays.
 
     `exact`: trainer and sampler compute alike, so fresh samples must be on-policy within `algorithm.on_policy_tolerance`.
-    Raises BackendError when they are not, and when the mismatch is above `algorithm.mismatch_stop`.
+    Raises BackendError when they are not, and when the mismatch is above `algorithm.mismatch_stop`; UsageError for a wrong correction.
     """
     algorithm, adam = config.algorithm, adam_params(config, step)
     datums, places = to_datums(groups, mask_truncated=algorithm.mask_truncated)
@@ -47,32 +49,34 @@ def update(policy: Policy, groups: Sequence[Group], config: Config, step: int, *
         return Update(trainer_metrics([], None, {}, adam.learning_rate))
     sampled = datums = _with_reference(datums, policy, config, reference)
     plain, spec = LossSpec("importance_sampling", temperature=config.rollout.temperature), loss_spec(config)
-    scored: StepOutput | None = None
+    fresh: StepOutput | None = None  # the whole batch at the weights that sampled
     numbers: dict[str, float] = {}
-    if algorithm.old_logprobs == "recomputed" or algorithm.correction != "none":
-        scored = policy.forward(datums, plain)
-        datums, numbers = corrected(datums, scored.logprobs_D, Correction(algorithm.correction, algorithm.correction_config))
-        _check(sampled, scored, numbers, config, exact)
-    passes, optimizers, notes = _Passes(len(datums)), [], []
+    corrects = algorithm.old_logprobs == "recomputed" or algorithm.correction != "none"
+    if corrects or algorithm.minibatches > 1:
+        fresh = policy.forward(datums, plain)
+        weighed, numbers = corrected(datums, fresh.logprobs_D, Correction(algorithm.correction, algorithm.correction_config))
+        datums = weighed if corrects else datums
+        _check(sampled, fresh, numbers, config, exact)
+    outputs, optimizers, notes = [], [], []
     for part in _parts(len(datums), algorithm.epochs, algorithm.minibatches, step, config.seed):
-        batch = [datums[index] for index in part]
-        output = policy.forward_backward(batch, spec)
-        if not passes.outputs and scored is None and len(batch) == len(datums):
-            numbers = mismatch(datums, output.logprobs_D)
+        output = policy.forward_backward([datums[index] for index in part], spec)
+        if fresh is None:  # then every part is the whole batch
+            fresh, numbers = output, mismatch(datums, output.logprobs_D)
             _check(datums, output, numbers, config, exact)
-        passes.add(part, output)
+        outputs.append(output)
         optimizers.append(policy.optim_step(adam))
         ratio = output.metrics.get("ratio_mean", 1.0)
         if algorithm.stop_ratio and ratio > algorithm.stop_ratio:
             notes.append(f"the mean ratio {ratio:.2f} is above algorithm.stop_ratio {algorithm.stop_ratio:g}: no more updates on this batch")
             break
-    merged = passes.merged(datums)
+    assert fresh is not None, "a batch with datums has at least one part"
     apart = numbers.get("mismatch/mean_abs", 0.0)
     if algorithm.mismatch_alarm and apart > algorithm.mismatch_alarm:
         notes.append(f"trainer and sampler are {apart:.3g} nats apart on average, above algorithm.mismatch_alarm={algorithm.mismatch_alarm:g}")
-    metrics = trainer_metrics(sampled, merged, _mean(optimizers), adam.learning_rate)
-    metrics = {**metrics, **numbers, **({"trainer/updates": float(len(optimizers))} if algorithm.epochs * algorithm.minibatches > 1 else {})}
-    return Update(metrics, traces(sampled, places, scored or merged), tuple(notes))
+    metrics = trainer_metrics(sampled, replace(fresh, metrics=_averaged(outputs)), _mean(optimizers), adam.learning_rate)
+    taken = sum(not optimizer.get("skipped") for optimizer in optimizers)
+    metrics = {**metrics, **numbers, **({"trainer/updates": float(taken)} if algorithm.epochs * algorithm.minibatches > 1 else {})}
+    return Update(metrics, traces(sampled, places, fresh), tuple(notes))
 
 
 def loss_spec(config: Config) -> LossSpec:
@@ -87,6 +91,28 @@ def loss_spec(config: Config) -> LossSpec:
         length=config.rollout.max_tokens,
         kl_estimator=algorithm.kl_estimator,
     )
+
+
+def check_settings(config: Config) -> None:
+    """Raises UsageError for settings of `algorithm` that are wrong or that nothing would read; needs no model."""
+    algorithm = config.algorithm
+    Correction(algorithm.correction, algorithm.correction_config)
+    for name in ("kl_coef", "entropy_coef"):
+        if name in algorithm.loss_config:
+            raise UsageError(
+                f"algorithm.loss_config has {name!r}, which belongs to every loss; write algorithm.{name}={algorithm.loss_config[name]:g}"
+            )
+    if algorithm.reference and not algorithm.kl_coef:
+        raise UsageError(f"algorithm.reference is {algorithm.reference!r} but algorithm.kl_coef is 0: nothing is compared with it; set kl_coef too")
+    if algorithm.kl_coef and algorithm.kl_in == "reward" and algorithm.kl_estimator != "k3":
+        raise UsageError(
+            f"algorithm.kl_estimator={algorithm.kl_estimator!r} is for algorithm.kl_in='loss'; in the reward the estimator is always k1; leave it out"
+        )
+    if algorithm.kl_coef and algorithm.kl_in == "reward" and config.rollout.dynamic_sampling:
+        raise UsageError(
+            "rollout.dynamic_sampling replaces groups of equal rewards, and with algorithm.kl_in='reward' no two rewards are equal; "
+            "use kl_in='loss', or dynamic_sampling=0"
+        )
 
 
 def kl_penalty(policy: Policy, config: Config, reference: Sampler | None = None) -> Callable[[Sequence[Group]], list[Group]] | None:
@@ -109,7 +135,7 @@ def kl_penalty(policy: Policy, config: Config, reference: Sampler | None = None)
                 rollouts_G=tuple(
                     replace(
                         rollout,
-                        scores={**rollout.scores, "kl_penalty": -costs.get((number, attempt), 0.0)},
+                        scores={**rollout.scores, KL_PENALTY: -costs.get((number, attempt), 0.0)},
                         reward=rollout.reward - coefficient * costs.get((number, attempt), 0.0) if rollout.error is None else rollout.reward,
                     )
                     for attempt, rollout in enumerate(group.rollouts_G)
@@ -167,28 +193,13 @@ def _parts(count: int, epochs: int, minibatches: int, step: int, seed: int) -> l
     return parts
 
 
-class _Passes:
-    """What the passes over a batch said: each datum's numbers from the first pass that held it, metrics averaged over passes by their tokens."""
-
-    def __init__(self, count: int) -> None:
-        self.outputs: list[StepOutput] = []
-        self._first: dict[int, tuple[Floats, Floats]] = {}
-        self._count = count
-
-    def add(self, part: Sequence[int], output: StepOutput) -> None:
-        self.outputs.append(output)
-        for index, *numbers in zip(part, output.logprobs_D, output.entropy_D, strict=True):
-            self._first.setdefault(index, (numbers[0], numbers[1]))
-
-    def merged(self, datums: Sequence[Datum]) -> StepOutput:
-        if len(self.outputs) == 1 and len(self._first) == self._count:
-            return self.outputs[0]
-        nothing = [(np.zeros(len(datum), np.float32),) * 2 for datum in datums]
-        found = [self._first.get(index, nothing[index]) for index in range(self._count)]
-        tokens = [max(output.metrics.get("num_tokens", 0.0), 1.0) for output in self.outputs]
-        names = dict.fromkeys(name for output in self.outputs for name in output.metrics)
-        metrics = {name: float(np.average([output.metrics.get(name, 0.0) for output in self.outputs], weights=tokens)) for name in names}
-        return StepOutput(tuple(pair[0] for pair in found), tuple(pair[1] for pair in found), metrics)
+def _averaged(outputs: Sequence[StepOutput]) -> dict[str, float]:
+    """Metrics of several passes, averaged by their tokens."""
+    if len(outputs) == 1:
+        return dict(outputs[0].metrics)
+    tokens = [max(output.metrics.get("num_tokens", 0.0), 1.0) for output in outputs]
+    names = dict.fromkeys(name for output in outputs for name in output.metrics)
+    return {name: float(np.average([output.metrics.get(name, 0.0) for output in outputs], weights=tokens)) for name in names}
 
 
 def _mean(optimizers: Sequence[Mapping[str, float]]) -> dict[str, float]:

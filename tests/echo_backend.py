@@ -26,6 +26,9 @@ def open_backend(uri: str) -> EchoBackend:
 class EchoBackend:
     capabilities = frozenset({"sample", "train"})
 
+    def check_loss(self, loss: LossSpec) -> None:
+        return None
+
     def create(self, model: ModelConfig, *, seed: int = 0) -> EchoPolicy:
         return EchoPolicy(model)
 

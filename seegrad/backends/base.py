@@ -93,6 +93,10 @@ class Backend(Protocol):
     @property
     def capabilities(self) -> frozenset[str]: ...
 
+    def check_loss(self, loss: LossSpec) -> None:
+        """Raises UsageError in one line for a loss that does not exist or does not have these settings. Opens no model."""
+        ...
+
     def create(self, model: ModelConfig, *, seed: int = 0) -> Policy:
         """A policy over `model.base` (a hub id, a folder, or `tiny`); `seed` fixes the adapter's initial weights."""
         ...

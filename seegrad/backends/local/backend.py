@@ -10,11 +10,13 @@ from seegrad.backends.base import Policy, Sampler
 from seegrad.backends.local.lora import load_adapter, merge_adapter
 from seegrad.backends.local.policy import LocalPolicy
 from seegrad.backends.local.sampler import LocalSampler
+from seegrad.backends.local.step import try_loss
 from seegrad.backends.local.vision_cache import VisionCache
 from seegrad.config import ModelConfig
 from seegrad.errors import BackendError, UsageError
 from seegrad.families.folder import family_of, model_folder
 from seegrad.models.base import VLM, load_model
+from seegrad.types import LossSpec
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -33,6 +35,10 @@ class LocalBackend:
     def capabilities(self) -> frozenset[str]:
         cuda = {"cuda"} if torch.cuda.is_available() else set[str]()
         return frozenset({"sample", "train", "lora", "full", "vision", "custom_loss"} | cuda)
+
+    def check_loss(self, loss: LossSpec) -> None:
+        """As in `Backend.check_loss`: the loss is tried on two tokens."""
+        try_loss(loss)
 
     def create(self, model: ModelConfig, *, seed: int = 0) -> Policy:
         """As in `Backend.create`. Raises BackendError in one line when the model cannot be loaded."""

@@ -92,6 +92,16 @@ def run_step(vlm: VLM, datums: Sequence[Datum], loss: LossSpec, *, max_tokens: i
     return StepOutput(logprobs_D, entropy_D, metrics)
 
 
+def try_loss(loss: LossSpec) -> None:
+    """Call the loss on one completion of two tokens with the inputs of a rollout. Raises UsageError or BackendError in one line."""
+    function, config, kl_coef, _ = _loss(loss)
+    _token_weights(loss, [2])
+    inputs = {"logprobs": torch.tensor([-1.0, -2.0]), "advantages": torch.tensor([1.0, 1.0]), "mask": torch.ones(2)}
+    inputs |= {"ref_logprobs": torch.tensor([-1.0, -2.0])} if kl_coef else {}
+    moving = torch.tensor([-1.0, -2.0], requires_grad=True)
+    _losses(function, loss.name, config, moving, _Inputs(loss.name, {**inputs, "sequence": torch.zeros(2, dtype=torch.int64)}))
+
+
 def forward_logprobs(vlm: VLM, datums: Sequence[Datum], temperature: float, max_tokens: int) -> list[Floats]:
     """Logprob of each datum's targets, 0 where not active. No gradients."""
     logprobs_D = [np.zeros(len(datum), np.float32) for datum in datums]
