@@ -60,6 +60,8 @@ TABLE: dict[Kind, dict[str, str]] = {
     },
     "backend": {"local": "seegrad.backends.local.backend:open_backend"},
     "family": {
+        "qwen2_5_vl": "seegrad.families.qwen2_5_vl:FAMILY",
+        "qwen3_5": "seegrad.families.qwen3_5:FAMILY",
         "qwen3_vl": "seegrad.families.qwen3_vl:FAMILY",
     },
 }

@@ -22,10 +22,12 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache, GenerationConfig
+from transformers.cache_utils import DynamicLayer
 
 from seegrad.errors import BackendError, SamplerError, nearest
 from seegrad.families.base import Family
 from seegrad.families.folder import marker_ids
+from seegrad.models.recurrent import RecurrentLayer
 from seegrad.models.shared_attention import SharedCache, layer_states
 from seegrad.types import ImageChunk, ModelInput, TextChunk
 
@@ -45,8 +47,8 @@ class Prefix:
     """Prompts after one forward pass, left-padded to the same length T.
 
     `hidden_PTH` are the states after the final norm (rubbish at padding), `mask_PT` is True at real positions, `cache` holds keys and values of all T
-    positions, `lengths_P` counts real positions and `next_position_P` is the rotary position of the next text token (an image advances it by
-    less than its token count).
+    positions and the states of linear-attention layers, `lengths_P` counts real positions and `next_position_P` is the rotary position of the next
+    text token (an image advances it by less than its token count).
     """
 
     hidden_PTH: Tensor
@@ -86,7 +88,17 @@ def repeat_rows(counts: Sequence[int], device: torch.device) -> Tensor:
 
 def select_rows(cache: DynamicCache, rows: Tensor) -> DynamicCache:
     """A new cache of the rows `rows`; gradients flow to the old one."""
-    return DynamicCache([(keys.index_select(0, rows), values.index_select(0, rows)) for keys, values in layer_states(cache)])
+    if not any(isinstance(layer, RecurrentLayer) for layer in cache.layers):
+        return DynamicCache([(keys.index_select(0, rows), values.index_select(0, rows)) for keys, values in layer_states(cache)])
+    chosen = DynamicCache()
+    chosen.layers = [layer.select(rows) if isinstance(layer, RecurrentLayer) else _chosen_layer(layer, rows) for layer in cache.layers]
+    return chosen
+
+
+def _chosen_layer(layer: Any, rows: Tensor) -> DynamicLayer:
+    chosen = DynamicLayer()
+    chosen.update(layer.keys.index_select(0, rows), layer.values.index_select(0, rows))
+    return chosen
 
 
 class VLM(ABC):
@@ -161,8 +173,8 @@ class VLM(ABC):
     def log_probs(self, hidden_NH: Tensor, targets_N: Tensor, temperature: float, *, entropy_gradient: bool = False) -> tuple[Tensor, Tensor]:
         """(logprobs_N, entropy_N) in float32 nats: log-softmax of logits / temperature with banned ids removed.
 
-        A target that is itself banned is scored with the ban lifted for that id. The entropy carries a gradient only with `entropy_gradient`. Logits are
-        made in chunks; with gradients they are recomputed in the backward pass when more than one chunk is needed.
+        A target that is itself banned is scored with the ban lifted for that id. The entropy carries a gradient only with `entropy_gradient`. Logits
+        are made in chunks; with gradients they are recomputed in the backward pass when more than one chunk is needed.
         """
         rows = max(1, _LOGIT_CELLS // self.vocabulary_size)
         if len(targets_N) <= rows:

@@ -20,6 +20,8 @@ from transformers.cache_utils import DynamicLayer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from seegrad.models.recurrent import RecurrentLayer
+
 IMPLEMENTATION = "seegrad"
 _FIRST_ROOM = 32  # positions that a row's own cache starts with; doubled when full
 
@@ -27,15 +29,20 @@ _FIRST_ROOM = 32  # positions that a row's own cache starts with; doubled when f
 class SharedCache:
     """Keys and values of rows that continue prompts. Row order must keep the rows of a prompt together. For generation only: no gradients.
 
-    `own` is the transformers cache of what each row has generated; `prompts` holds (keys, values) of each layer.
+    `own` is the transformers cache of what each row has generated; `prompts` holds (keys, values) of each attention layer, by its number. The small
+    states of linear-attention layers are copied to each row and are in `own` alone.
     """
 
     def __init__(self, prompts: DynamicCache, mask_PL: Tensor, counts_P: Sequence[int]) -> None:
-        self.prompts = layer_states(prompts)
+        layers: list[Any] = list(prompts.layers)
+        self.prompts = {number: (layer.keys, layer.values) for number, layer in enumerate(layers) if not isinstance(layer, RecurrentLayer)}
         self.padding_PL: Tensor | None = None if bool(mask_PL.all()) else ~mask_PL
-        self.own = DynamicCache()
-        self.own.layers = [_RoomyLayer() for _ in self.prompts]  # type: ignore[no-untyped-call]
         self._arrange(torch.tensor(list(counts_P), device=mask_PL.device))
+        self.own = DynamicCache()
+        self.own.layers = [
+            layer.select(self.prompt_B, in_place=True) if isinstance(layer, RecurrentLayer) else _RoomyLayer()  # type: ignore[no-untyped-call]
+            for layer in layers
+        ]
 
     @property
     def num_rows(self) -> int:
@@ -47,7 +54,7 @@ class SharedCache:
         self.own.batch_select_indices(rows)
         if bool((counts_P == 0).any()):
             kept = counts_P.nonzero()[:, 0]
-            self.prompts = [(keys[kept], values[kept]) for keys, values in self.prompts]
+            self.prompts = {number: (keys[kept], values[kept]) for number, (keys, values) in self.prompts.items()}
             self.padding_PL = None if self.padding_PL is None else self.padding_PL[kept]
             counts_P = counts_P[kept]
         self._arrange(counts_P)
@@ -87,9 +94,9 @@ class _RoomyLayer(DynamicLayer):
 
 
 def layer_states(cache: DynamicCache) -> list[tuple[Tensor, Tensor]]:
-    """(keys, values) of every layer, each [rows, heads, positions, size]."""
+    """What every layer keeps: (keys, values), each [rows, heads, positions, size], or (window, state) of a linear-attention layer."""
     layers: list[Any] = list(cache.layers)
-    return [(layer.keys, layer.values) for layer in layers]
+    return [layer.states() if isinstance(layer, RecurrentLayer) else (layer.keys, layer.values) for layer in layers]
 
 
 def _room(states: Tensor, length: int) -> Tensor:

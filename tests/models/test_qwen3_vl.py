@@ -16,7 +16,8 @@ from seegrad.errors import BackendError, DataError, SamplerError
 from seegrad.families.qwen3_vl import FAMILY
 from seegrad.models import base
 from seegrad.models.base import VLM, causal_mask, load_model, repeat_rows, select_rows
-from seegrad.models.qwen3_vl import Qwen3VL, image_positions
+from seegrad.models.qwen import image_positions
+from seegrad.models.qwen3_vl import Qwen3VL
 from seegrad.types import ImageChunk, ModelInput, TextChunk
 from tests.reference import BANNED, plain_inputs, plain_logprobs, plain_model
 from tests.tinymodel import IMAGE_PAD, image_prompt, picture, text_tokens, tiny_folder
