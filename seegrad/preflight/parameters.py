@@ -12,7 +12,7 @@ from typing import Any
 
 from seegrad.errors import BackendError
 
-KNOWN = ("qwen3_vl", "qwen3_5")  # model types whose layers are counted here
+KNOWN = ("qwen3_vl", "qwen3_5", "qwen2_5_vl")  # model types whose layers are counted here
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,9 @@ def read_shape(config: Mapping[str, Any]) -> Shape:
     if model_type not in KNOWN:
         raise BackendError(f"the weights of model type {model_type!r} cannot be counted; known: {', '.join(KNOWN)}")
     try:
-        return _shape(config, config["text_config"], config["vision_config"])
+        # Older files of Qwen2.5-VL have the settings of the language model at the top.
+        text = config.get("text_config", config) if model_type == "qwen2_5_vl" else config["text_config"]
+        return _shape(config, text, config["vision_config"])
     except KeyError as error:
         raise BackendError(f"config.json of a {model_type} model has no {error.args[0]!r}; give a whole Hugging Face model folder") from None
 
@@ -95,18 +97,19 @@ def _shape(config: Mapping[str, Any], text: Mapping[str, Any], vision: Mapping[s
     attention = layers - recurrent
     queries, keys = heads * size, int(text["num_key_value_heads"]) * size
     gated = config["model_type"] == "qwen3_5"  # the query projection carries the output gate too
+    plain = config["model_type"] == "qwen2_5_vl"  # biases instead of norms on queries and keys
     bias = bool(text.get("attention_bias", False))
     intermediate = int(text["intermediate_size"])
     linears = [
-        Linear("q_proj", hidden, queries * (2 if gated else 1), attention, bias),
-        Linear("k_proj", hidden, keys, attention, bias),
-        Linear("v_proj", hidden, keys, attention, bias),
+        Linear("q_proj", hidden, queries * (2 if gated else 1), attention, bias or plain),
+        Linear("k_proj", hidden, keys, attention, bias or plain),
+        Linear("v_proj", hidden, keys, attention, bias or plain),
         Linear("o_proj", queries, hidden, attention, bias),
         Linear("gate_proj", hidden, intermediate, layers),
         Linear("up_proj", hidden, intermediate, layers),
         Linear("down_proj", intermediate, hidden, layers),
     ]
-    others = layers * 2 * hidden + attention * 2 * size + hidden
+    others = layers * 2 * hidden + (0 if plain else attention * 2 * size) + hidden
     state = width = 0
     if recurrent:
         key, value = (int(text[f"linear_num_{part}_heads"]) * int(text[f"linear_{part}_head_dim"]) for part in ("key", "value"))
@@ -123,7 +126,7 @@ def _shape(config: Mapping[str, Any], text: Mapping[str, Any], vision: Mapping[s
         width = 2 * key + 2 * value
     tied = bool(config.get("tie_word_embeddings", text.get("tie_word_embeddings", False)))
     vocabulary = int(text["vocab_size"])
-    tower = _tower(config, vision)
+    tower = _windowed_tower(vision) if plain else _tower(vision)
     return Shape(
         vocabulary=vocabulary,
         context=int(text["max_position_embeddings"]),
@@ -151,7 +154,7 @@ def _default_kinds(config: Mapping[str, Any], text: Mapping[str, Any], layers: i
     return ["full_attention" if (number + 1) % interval == 0 else "linear_attention" for number in range(layers)]
 
 
-def _tower(config: Mapping[str, Any], vision: Mapping[str, Any]) -> dict[str, Any]:
+def _tower(vision: Mapping[str, Any]) -> dict[str, Any]:
     hidden, depth, intermediate = int(vision["hidden_size"]), int(vision["depth"]), int(vision["intermediate_size"])
     merge, levels = int(vision["spatial_merge_size"]), len(vision.get("deepstack_visual_indexes") or [])
     patch_pixels = int(vision.get("in_channels", 3)) * int(vision["temporal_patch_size"]) * int(vision["patch_size"]) ** 2
@@ -174,6 +177,33 @@ def _tower(config: Mapping[str, Any], vision: Mapping[str, Any]) -> dict[str, An
         "vision_intermediate": intermediate,
         "vision_depth": depth,
         "vision_levels": mergers,
+        "patch_pixels": patch_pixels,
+        "merge": merge,
+    }
+
+
+def _windowed_tower(vision: Mapping[str, Any]) -> dict[str, Any]:
+    """The tower of Qwen2.5-VL: gated feed-forward layers, norms without biases, no learnt positions."""
+    hidden, depth, intermediate = int(vision["hidden_size"]), int(vision["depth"]), int(vision["intermediate_size"])
+    merge, out = int(vision["spatial_merge_size"]), int(vision["out_hidden_size"])
+    patch_pixels = int(vision.get("in_channels", 3)) * int(vision.get("temporal_patch_size", 2)) * int(vision["patch_size"]) ** 2
+    merged = hidden * merge**2
+    linears = (
+        Linear("qkv", hidden, 3 * hidden, depth, True),
+        Linear("proj", hidden, hidden, depth, True),
+        Linear("gate_proj", hidden, intermediate, depth, True),
+        Linear("up_proj", hidden, intermediate, depth, True),
+        Linear("down_proj", intermediate, hidden, depth, True),
+        Linear("0", merged, merged, 1, True),
+        Linear("2", merged, out, 1, True),
+    )
+    return {
+        "vision_linears": linears,
+        "num_vision": sum(layer.num_weights for layer in linears) + depth * 2 * hidden + hidden + patch_pixels * hidden,
+        "vision_hidden": hidden,
+        "vision_intermediate": intermediate,
+        "vision_depth": depth,
+        "vision_levels": 1,
         "patch_pixels": patch_pixels,
         "merge": merge,
     }

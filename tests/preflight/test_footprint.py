@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import Qwen3_5Config, Qwen3_5ForConditionalGeneration, Qwen3VLConfig, Qwen3VLForConditionalGeneration
+from transformers import (
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
+    Qwen3_5Config,
+    Qwen3_5ForConditionalGeneration,
+    Qwen3VLConfig,
+    Qwen3VLForConditionalGeneration,
+)
 
 from seegrad.backends.local.backend import LocalBackend
 from seegrad.config import Config, load_config
@@ -39,8 +46,10 @@ def settings(*overrides: str) -> Config:
         (Qwen3VLConfig(), Qwen3VLForConditionalGeneration),
         (Qwen3_5Config(), Qwen3_5ForConditionalGeneration),
         (Qwen3_5Config(tie_word_embeddings=True, text_config={"num_hidden_layers": 6, "attention_bias": True}), Qwen3_5ForConditionalGeneration),
+        (Qwen2_5_VLConfig(text_config={"num_hidden_layers": 3}), Qwen2_5_VLForConditionalGeneration),
+        (Qwen2_5_VLConfig(text_config={"num_hidden_layers": 3}, tie_word_embeddings=True), Qwen2_5_VLForConditionalGeneration),
     ],
-    ids=["tiny", "qwen3_vl", "qwen3_5", "qwen3_5_tied"],
+    ids=["tiny", "qwen3_vl", "qwen3_5", "qwen3_5_tied", "qwen2_5_vl", "qwen2_5_vl_tied"],
 )
 def test_every_weight_is_counted(config: Any, model: Any) -> None:
     shape = read_shape(json.loads(config.to_json_string(use_diff=False)))
