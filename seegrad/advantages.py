@@ -160,8 +160,9 @@ def _failure(rewards_G: NDArray[Any], error: Exception) -> UsageError:
 
 
 def _check_k(k: float, group_size: int) -> None:
-    if k != int(k) or k < 1 or (group_size and k > group_size):
-        most = f" to rollout.group_size={group_size}" if group_size else " on"
+    """With k equal to the group there is one subset only, and nobody ever gets credit."""
+    if k != int(k) or k < 1 or (group_size and k >= group_size):
+        most = f" to {group_size - 1}, below rollout.group_size={group_size}" if group_size else " on"
         raise UsageError(f"advantage 'pass_at_k' has k={k:g}; give a whole number from 1{most}")
 
 

@@ -13,6 +13,7 @@ from seegrad.config import Config, load_config
 from seegrad.data.rows import load_rows
 from seegrad.durable import finite
 from seegrad.families.folder import model_folder
+from seegrad.launch import check_algorithm
 from seegrad.preflight.check import Check
 from seegrad.preflight.examine import Subject, examine
 from seegrad.preflight.machine import machine
@@ -21,9 +22,10 @@ from seegrad.wiring import BUNDLED, Parts
 
 def doctor(recipe: str, settings: Sequence[str], *, num_items: int, num_samples: int, model: bool, as_json: bool) -> int:
     """Examine a recipe and print what was found; the exit code is 1 when a check failed. Raises UsageError or DataError when there is nothing to
-    examine: a recipe, data set or split that does not exist."""
+    examine: a recipe, data set or split that does not exist, or wrong settings of `algorithm`."""
     config = load_config(recipe, settings)
     parts = Parts(config)
+    check_algorithm(parts)
     checks: list[Check] = []
     try:
         for check in examine(_subject(parts, model=model), num_items=num_items, num_samples=num_samples):

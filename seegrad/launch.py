@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seegrad import registry
+from seegrad.advantages import Credit
 from seegrad.config import Config, load_config, recipe_names
 from seegrad.errors import RunError, UsageError
 from seegrad.types import Example
@@ -97,8 +98,7 @@ def start(launch: Launch, *, show_samples: bool = False, save: bool = True) -> i
         return 0
     if ":" not in config.algorithm.loss and config.algorithm.loss not in registry.names("loss"):
         registry.load("loss", config.algorithm.loss)  # raises; a loss that exists is loaded by the backend, because it may need torch
-    check_settings(config)
-    advantage, base = parts.advantage, reference_target(config)
+    advantage, base = check_algorithm(parts)
     check(config.track)
     examples = parts.examples(config.data.train_split, train=True)
     held_out = parts.examples(config.eval.split) if config.eval.every else ()
@@ -150,6 +150,12 @@ def _check_rows(run: RunWriter, examples: Sequence[Example]) -> None:
             f"{run.path}: the training rows have changed since the run began ({changed}); bring the old ones back "
             "(data.revision pins those of a hub), or start a new run with another --out"
         )
+
+
+def check_algorithm(parts: Parts) -> tuple[Credit, Target | None]:
+    """The advantage and the reference (None: the base) of a run. Raises UsageError or RunError for wrong settings of `algorithm`; opens nothing."""
+    check_settings(parts.config)
+    return parts.advantage, reference_target(parts.config)
 
 
 def reference_target(config: Config) -> Target | None:

@@ -130,11 +130,11 @@ def test_pass_at_k_is_the_mean_credit_of_all_subsets(rewards: list[float], k: in
 
 def test_pass_at_k_needs_enough_attempts_and_reads_the_threshold() -> None:
     assert not pass_at_k(array([1, 0, 0])).any(), "fewer graded attempts than k: no credit, and no stop"
-    for settings, size in [({}, 3), ({"k": 9.0}, 8), ({"k": 0.0}, 8), ({"k": 2.5}, 8)]:
-        with pytest.raises(UsageError, match=r"'pass_at_k' has k=.*; give a whole number from 1 to rollout.group_size="):
+    for settings, size in [({}, 3), ({}, 4), ({"k": 9.0}, 8), ({"k": 0.0}, 8), ({"k": 2.5}, 8)]:
+        with pytest.raises(UsageError, match=r"'pass_at_k' has k=.*; give a whole number from 1 to .*, below rollout.group_size="):
             Credit(pass_at_k, settings, group_size=size)
-    asked = Credit(pass_at_k, {"k": 2.0}, group_size=2)  # settings are real numbers
-    assert asked([array([1, 0])])[0].tolist() == pass_at_k(array([1, 0]), k=2).tolist()
+    asked = Credit(pass_at_k, {"k": 2.0}, group_size=3)  # settings are real numbers
+    assert asked([array([1, 0, 0])])[0].tolist() == pass_at_k(array([1, 0, 0]), k=2).tolist()
     assert Credit(pass_at_k, {"k": 3.0})([array([1, 0, 0, 1])])[0].tolist() == pass_at_k(array([1, 0, 0, 1]), k=3).tolist()
     assert pass_at_k(array([1.7, 1.2, 0.2, 0.0]), k=2, threshold=1.5)[0] > 0 > pass_at_k(array([1.7, 1.2, 0.2, 0.0]), k=2, threshold=1.5)[1]
 
