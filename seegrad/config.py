@@ -117,7 +117,7 @@ class AlgorithmConfig(Section):
     loss: str = "importance_sampling"
     loss_config: dict[str, float] = Field(default_factory=dict)
     reduction: Literal["sum", "token_mean", "sequence_mean", "constant_length"] = "token_mean"  # constant_length: ÷ rollout.max_tokens
-    kl_coef: float = Field(0.0, ge=0)  # weight of the KL to the reference in the loss
+    kl_coef: float = Field(0.0, ge=0)  # weight of the KL to the reference
     kl_estimator: Literal["k2", "k3", "k3_unbiased"] = "k3"
     reference: str = ""  # what the KL compares with: a model, a run or a checkpoint; empty: the base
     kl_in: Literal["loss", "reward"] = "loss"  # reward: the KL of each answer is taken off its reward
