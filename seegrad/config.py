@@ -54,7 +54,7 @@ class ModelConfig(Section):
     train_vision: bool = False  # the vision tower (and its merger) trains too
     lora_rank: int = Field(32, ge=1)
     lora_alpha: float | None = None  # None: equal to the rank (scaling 1)
-    lora_targets: tuple[str, ...] = ()  # module names; empty: every linear layer of the language model
+    lora_targets: tuple[str, ...] = ()  # module names, or attention, mlp, all-linear; empty: every linear layer of the language model
     dtype: Literal["float32", "bfloat16"] = "float32"
     device: str = "auto"  # auto: cuda when there is one, else cpu
     enable_thinking: bool = False  # passed to the chat template

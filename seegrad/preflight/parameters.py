@@ -13,6 +13,7 @@ from typing import Any
 from seegrad.errors import BackendError
 
 KNOWN = ("qwen3_vl", "qwen3_5", "qwen2_5_vl")  # model types whose layers are counted here
+_MLP = ("gate_proj", "up_proj", "down_proj", "linear_fc1", "linear_fc2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,12 @@ class Linear:
     outputs: int
     count: int
     bias: bool = False
+    merger: bool = False  # between tower and language model: of no block
+
+    @property
+    def part(self) -> str:
+        """The word of `model.lora_targets` for it: `mlp`, `attention`, or none."""
+        return "" if self.merger else "mlp" if self.name in _MLP else "attention"
 
     @property
     def num_weights(self) -> int:
@@ -68,11 +75,12 @@ class Shape:
 
     def num_lora(self, rank: int, targets: Iterable[str] = (), *, vision: bool = False) -> int:
         """Weights of an adapter: rank × (inputs + outputs) of each adapted layer. No targets: every linear layer of the language model, and of the
-        tower with `vision`; a target counts by the last part of its name."""
+        tower with `vision`; a target counts by the last part of its name, or is a word: `attention`, `mlp`, `all-linear`."""
         layers = [*self.language_linears, *(self.vision_linears if vision else ())]
         names = {target.rsplit(".", 1)[-1] for target in targets}
         head = [Linear("lm_head", self.hidden, self.vocabulary, 1), Linear("embed_tokens", self.vocabulary, self.hidden, 1)]
-        chosen = [layer for layer in [*layers, *head] if layer.name in names] if names else layers
+        chosen = [layer for layer in layers if {layer.name, layer.part, "all-linear"} & names] if names else layers
+        chosen += [layer for layer in head if layer.name in names]
         return sum(layer.count * rank * (layer.inputs + layer.outputs) for layer in chosen)
 
 
@@ -165,8 +173,8 @@ def _tower(vision: Mapping[str, Any]) -> dict[str, Any]:
         Linear("proj", hidden, hidden, depth, True),
         Linear("linear_fc1", hidden, intermediate, depth, True),
         Linear("linear_fc2", intermediate, hidden, depth, True),
-        Linear("linear_fc1", merged, merged, mergers, True),
-        Linear("linear_fc2", merged, out, mergers, True),
+        Linear("linear_fc1", merged, merged, mergers, True, merger=True),
+        Linear("linear_fc2", merged, out, mergers, True, merger=True),
     )
     norms = depth * 4 * hidden + 2 * hidden + levels * 2 * merged  # the deepstack mergers normalise what is already merged
     patches = patch_pixels * hidden + hidden + int(vision["num_position_embeddings"]) * hidden
@@ -194,8 +202,8 @@ def _windowed_tower(vision: Mapping[str, Any]) -> dict[str, Any]:
         Linear("gate_proj", hidden, intermediate, depth, True),
         Linear("up_proj", hidden, intermediate, depth, True),
         Linear("down_proj", intermediate, hidden, depth, True),
-        Linear("0", merged, merged, 1, True),
-        Linear("2", merged, out, 1, True),
+        Linear("0", merged, merged, 1, True, merger=True),
+        Linear("2", merged, out, 1, True, merger=True),
     )
     return {
         "vision_linears": linears,

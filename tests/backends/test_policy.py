@@ -49,6 +49,41 @@ def test_one_step_changes_what_the_mode_says(train: str, train_vision: bool, kin
     assert made.version == 2
 
 
+ATTENTION, MLP = {"q_proj", "k_proj", "v_proj", "o_proj"}, {"gate_proj", "up_proj", "down_proj"}
+
+
+@pytest.mark.parametrize(
+    ("targets", "train_vision", "language", "tower"),
+    [
+        (("attention",), False, ATTENTION, set()),
+        (("mlp",), False, MLP, set()),
+        (("mlp", "q_proj"), False, MLP | {"q_proj"}, set()),
+        (("all-linear",), False, ATTENTION | MLP, set()),
+        (("attention", "down_proj"), False, ATTENTION | {"down_proj"}, set()),
+        (("attention",), True, ATTENTION, {"blocks.attn.qkv", "blocks.attn.proj"}),
+        (("mlp",), True, MLP, {"blocks.mlp.linear_fc1", "blocks.mlp.linear_fc2"}),
+    ],
+    ids=range(7),
+)
+def test_one_step_changes_the_layers_that_the_words_name(targets: tuple[str, ...], train_vision: bool, language: set[str], tower: set[str]) -> None:
+    made = policy(lora_targets=targets, train_vision=train_vision)
+    before = tensors(made)
+    take_step(made)
+    take_step(made, 1)
+    moved = changed(before, tensors(made))
+    assert moved == {name for name in before if ".lora_" in name}, "every adapter moved, nothing else did"
+    layers = {name.partition(".lora_")[0] for name in moved}
+    assert {name.rsplit(".", 1)[-1] for name in layers if not name.startswith("model.visual.")} == language
+    assert {".".join(word for word in name.split(".")[2:] if not word.isdigit()) for name in layers if name.startswith("model.visual.")} == tower
+
+
+def test_all_linear_is_what_is_adapted_without_targets() -> None:
+    vlm = load_model(tiny_folder(), FAMILY)
+    for train_vision in (False, True):
+        plain, word = (adapter_targets(vlm, ModelConfig(train_vision=train_vision, lora_targets=targets)) for targets in ((), ("all-linear",)))
+        assert plain == word
+
+
 def test_head_and_embeddings_are_adapted_only_when_named() -> None:
     vlm = load_model(tiny_folder(), FAMILY)
     leaves = {name.rsplit(".", 1)[-1] for name in adapter_targets(vlm, ModelConfig())}
@@ -63,6 +98,7 @@ def test_head_and_embeddings_are_adapted_only_when_named() -> None:
     ("settings", "words"),
     [
         ({"lora_targets": ("q_prj",)}, "no layer 'q_prj'; did you mean 'q_proj'"),
+        ({"lora_targets": ("atention",)}, "no layer 'atention'; did you mean 'attention'"),
         ({"lora_targets": ("qkv",)}, "set model.train_vision=true"),
         ({"lora_targets": ("q_proj",), "train_vision": True}, "names no layer of the vision tower"),
     ],

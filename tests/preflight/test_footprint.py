@@ -62,7 +62,15 @@ def test_every_weight_is_counted(config: Any, model: Any) -> None:
 
 @pytest.mark.parametrize(
     "overrides",
-    [["model.train_vision=false"], ["model.train_vision=true"], ["model.train_vision=false", 'model.lora_targets=["q_proj","down_proj"]']],
+    [
+        ["model.train_vision=false"],
+        ["model.train_vision=true"],
+        ["model.train_vision=false", 'model.lora_targets=["q_proj","down_proj"]'],
+        ["model.train_vision=false", 'model.lora_targets=["attention"]'],
+        ["model.train_vision=true", 'model.lora_targets=["mlp"]'],
+        ["model.train_vision=true", 'model.lora_targets=["all-linear","q_proj"]'],
+    ],
+    ids=range(6),
 )
 def test_every_weight_of_an_adapter_is_counted(overrides: list[str]) -> None:
     config = settings("model.train=lora", "model.lora_rank=5", *overrides)

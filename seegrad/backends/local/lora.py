@@ -16,6 +16,7 @@ from seegrad.config import ModelConfig
 from seegrad.errors import RunError, UsageError, nearest
 from seegrad.models.base import VLM
 
+WORDS = ("attention", "mlp", "all-linear")  # of `lora_targets`, beside names of modules
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 
 
@@ -45,20 +46,26 @@ def attach_adapter(vlm: VLM, model: ModelConfig, seed: int) -> PeftModel:
 def adapter_targets(vlm: VLM, model: ModelConfig) -> list[str]:
     """Names for PEFT: every linear layer of the language model (and of the vision tower when it trains), or those in `lora_targets`.
 
-    The output head and the embeddings are adapted only when they are named. Layer kinds are named by their last part where that is unambiguous.
+    A target is the end of a module's name, or a word for many: `attention` and `mlp` are the linear layers in modules called so (`self_attn`, `attn`,
+    `linear_attn`; `mlp`), `all-linear` is what is adapted without targets. The output head and the embeddings are adapted only when they are named.
+    Layer kinds are named by their last part where that is unambiguous.
     """
     layers = {name: layer for name, layer in vlm.hf.named_modules() if isinstance(layer, nn.Linear | nn.Embedding)}
     allowed = [name for name in layers if model.train_vision or not name.startswith(vlm.vision_prefix)]
-    if not model.lora_targets:
-        prefixes = (vlm.language_prefix, vlm.vision_prefix) if model.train_vision else (vlm.language_prefix,)
-        return _shortened([name for name in allowed if name.startswith(prefixes) and isinstance(layers[name], nn.Linear)], vlm.hf)
+    prefixes = (vlm.language_prefix, vlm.vision_prefix) if model.train_vision else (vlm.language_prefix,)
+    linear = [name for name in allowed if name.startswith(prefixes) and isinstance(layers[name], nn.Linear)]
     chosen: dict[str, None] = {}
-    for target in model.lora_targets:
+    for target in model.lora_targets or ("all-linear",):
+        if target in WORDS:
+            chosen.update(dict.fromkeys(name for name in linear if target in ("all-linear", _part(name))))
+            continue
         found = _ending_in(target, allowed)
         if not found and _ending_in(target, list(layers)):
             raise UsageError(f"model.lora_targets: {target!r} is in the vision tower, which does not train; set model.train_vision=true")
         if not found:
-            raise UsageError(f"model.lora_targets: the model has no layer {target!r}{nearest(target, {name.rsplit('.', 1)[-1] for name in allowed})}")
+            raise UsageError(
+                f"model.lora_targets: the model has no layer {target!r}{nearest(target, {*WORDS, *(name.rsplit('.', 1)[-1] for name in allowed)})}"
+            )
         chosen.update(dict.fromkeys(found))
     return _shortened(list(chosen), vlm.hf)
 
@@ -82,6 +89,16 @@ def merge_adapter(vlm: VLM, folder: Path) -> None:
     """Add the adapter of a PEFT folder into the weights of `vlm.hf`, which is then a plain model again."""
     merged: Any = load_adapter(vlm, folder).merge_and_unload()
     vlm.hf = merged
+
+
+def _part(name: str) -> str:
+    """`attention`, `mlp`, or nothing: what a layer belongs to by the names of the modules around it.
+
+    >>> _part("model.language_model.layers.0.self_attn.q_proj"), _part("model.visual.merger.linear_fc1")
+    ('attention', '')
+    """
+    around = name.split(".")[:-1]
+    return "attention" if any("attn" in word for word in around) else "mlp" if "mlp" in around else ""
 
 
 def _ending_in(target: str, names: Sequence[str]) -> list[str]:
