@@ -37,6 +37,9 @@ PROMPTS = (
 )
 LENGTHS = ((1, 4, 9), (3, 7), (2, 5), (1, 6), (4, 4), (3, 8))
 TOLERANCE = 1e-5
+# The gated delta rule rounds to float32 whatever the weights are, and its gradient amplifies that: a float32 gradient by transformers is itself about
+# 1.2e-5 away from its float64 one, as far as ours is. What is measured here depends on the processor: 5e-6 to 9e-6.
+GRADIENT_TOLERANCE = {"qwen3_5": 3e-5}
 
 each_family = pytest.mark.parametrize("family", FAMILIES)
 
@@ -106,7 +109,7 @@ def test_shared_prefixes_in_padded_batches_score_and_learn_as_single_sequences_d
     """Prompts of different lengths and numbers of pictures are in one batch, so that shorter ones are padded on the left and answers on the right."""
     logprob_gap, gradient_gap = gaps(load(family, trained=True), family)
     assert logprob_gap < TOLERANCE
-    assert gradient_gap < TOLERANCE
+    assert gradient_gap < GRADIENT_TOLERANCE.get(family, TOLERANCE)
     assert len(reference(family)[1]) > 30
 
 
