@@ -43,6 +43,8 @@ format: $(STAMP) ## format and sort imports
 	$(BIN)/ruff check --fix .
 
 bench: $(STAMP) ## the measurements behind the tables
+	$(BIN)/python -m bench.algorithms
+	$(BIN)/python -m bench.graders
 	$(BIN)/python -m bench.learning
 
 soak: $(STAMP) ## long tests: kills, full disks, many resumes
