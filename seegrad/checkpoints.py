@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from seegrad.durable import dump_json, read_json, sync_folder, sync_paths, write_atomic
+from seegrad.durable import dump_json, read_json, remove_partial, sync_folder, sync_paths, write_atomic
 from seegrad.errors import RunError
 
 _NAME = re.compile(r"step-(\d{6,})")
@@ -124,8 +124,9 @@ def writing(root: Path, step: int) -> Iterator[Checkpoint]:
 
 def remove_leftovers(root: Path) -> None:
     """Delete what a killed writer left half done."""
-    for entry in (*root.glob(".step-*"), *root.glob("step-*/.*.tmp")):
+    for entry in root.glob(".step-*"):
         shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    remove_partial(*root.glob("step-*"))
 
 
 def drop_old_states(root: Path, keep: int) -> None:

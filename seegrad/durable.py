@@ -68,6 +68,13 @@ def write_atomic(path: Path, data: bytes, *, sync: bool = True) -> None:
         sync_folder(path.parent)
 
 
+def remove_partial(*folders: Path) -> None:
+    """Delete what killed calls of `write_atomic` left in these folders; nobody may be writing there."""
+    for folder in folders:
+        for path in folder.glob(".*.tmp"):
+            path.unlink()
+
+
 def append_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """Append one JSON line per record. When the write fails, the file is cut back to what it was."""
     data = b"".join(dump_json(record) for record in records)

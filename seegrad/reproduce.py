@@ -16,6 +16,7 @@ from pathlib import Path
 
 from seegrad.checkpoints import checkpoints_in
 from seegrad.config import Config, load_config
+from seegrad.durable import remove_partial
 from seegrad.errors import DataError, SeegradError, UsageError
 from seegrad.evaluate import EvalItem, EvalResult, write_images
 from seegrad.exam import Counter, Exam, sit, split_of, told
@@ -223,9 +224,7 @@ class Reproduction:
 
     def _report(self) -> bool:
         with RunWriter.resume(self.path):
-            for folder in ("eval", "images", "report"):  # what a killed process was writing
-                for path in (self.path / folder).glob(".*.tmp"):
-                    path.unlink()
+            remove_partial(*(self.path / folder for folder in ("eval", "images", "report")))
             write_images(self.examples, self.path / "images")  # an evaluation that was killed at its end may lack some
             for prefix, name in (("base-", "base"), ("", "trained")):
                 write_lab_json(EvalResult.from_json(self._eval_path(prefix)), self._lab_path(name))

@@ -37,6 +37,7 @@ from seegrad.durable import (
     parse_lines,
     read_json,
     read_lines,
+    remove_partial,
     sync_paths,
     try_flock,
     write_atomic,
@@ -284,9 +285,7 @@ class RunWriter(RunDir):
                 number = step_of(path.stem)
                 if number is not None and number > step:
                     path.unlink()
-            for folder in ("", "rollouts", "images", "eval"):
-                for path in (self.path / folder).glob(".*.tmp"):
-                    path.unlink()
+            remove_partial(*(self.path / folder for folder in ("", "rollouts", "images", "eval")))
 
     def write_step(self, step: int, groups: Sequence[Group], traces: Mapping[tuple[int, int], TokenTrace], metrics: Mapping[str, float]) -> None:
         """Keep one finished step: every rollout (with the trainer's view of those that were trained on, by (group, rollout)) and the metrics line."""
