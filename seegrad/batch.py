@@ -20,14 +20,19 @@ def to_datums(groups: Sequence[Group], *, trained: bool | None = True, mask_trun
     datums: list[Datum] = []
     origins: list[tuple[int, int]] = []
     for group_index, group in enumerate(groups):
-        has_credit = any(rollout.advantage for rollout in group.rollouts_G)
+        credited = has_credit(group)
         for attempt, rollout in enumerate(group.rollouts_G):
             masked = mask_truncated and rollout.completion.stop_reason == "length"
-            carries_signal = has_credit and rollout.error is None and not masked
+            carries_signal = credited and rollout.error is None and not masked
             if (trained is None or carries_signal == trained) and rollout.completion.tokens_T:
                 datums.append(_datum(group.model_input, rollout))
                 origins.append((group_index, attempt))
     return datums, origins
+
+
+def has_credit(group: Group, mask_truncated: bool = False) -> bool:
+    """Whether any attempt has an advantage; with `mask_truncated` any that was not cut at the limit."""
+    return any(rollout.advantage and not (mask_truncated and rollout.completion.stop_reason == "length") for rollout in group.rollouts_G)
 
 
 def _datum(prompt: ModelInput, rollout: Rollout) -> Datum:

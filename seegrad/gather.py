@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from seegrad.batch import has_credit
 from seegrad.config import Config
 from seegrad.schedule import extra_positions, question_positions, sampling_seeds
 from seegrad.types import Example, Group
@@ -58,11 +59,6 @@ def gather(collect: Collect, credit: Credited, examples: Sequence[Example], conf
             "rollout/groups_with_credit": float(_num_with_credit(groups, masked)),
         }
     return Gathered(groups, positions, metrics)
-
-
-def has_credit(group: Group, mask_truncated: bool = False) -> bool:
-    """Whether any attempt has an advantage; with `mask_truncated` any that was not cut at the limit."""
-    return any(rollout.advantage and not (mask_truncated and rollout.completion.stop_reason == "length") for rollout in group.rollouts_G)
 
 
 def _num_with_credit(groups: Sequence[Group], mask_truncated: bool) -> int:

@@ -54,8 +54,10 @@ def update(policy: Policy, groups: Sequence[Group], config: Config, step: int, *
     corrects = algorithm.old_logprobs == "recomputed" or algorithm.correction != "none"
     if corrects or algorithm.minibatches > 1:
         fresh = policy.forward(datums, plain)
-        weighed, numbers = corrected(datums, fresh.logprobs_D, Correction(algorithm.correction, algorithm.correction_config))
-        datums = weighed if corrects else datums
+        if corrects:
+            datums, numbers = corrected(datums, fresh.logprobs_D, Correction(algorithm.correction, algorithm.correction_config))
+        else:
+            numbers = mismatch(datums, fresh.logprobs_D)
         _check(sampled, fresh, numbers, config, exact)
     outputs, optimizers, notes = [], [], []
     for part in _parts(len(datums), algorithm.epochs, algorithm.minibatches, step, config.seed):

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from seegrad.advantages import batch_std
+from seegrad.batch import has_credit
 from seegrad.config import Config
-from seegrad.gather import gather, has_credit
+from seegrad.gather import gather
 from seegrad.rollout import give_credit
 from seegrad.types import Completion, Example, Group, ModelInput, Rollout, TextChunk
 from tests import fakes
