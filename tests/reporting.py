@@ -9,12 +9,13 @@ import numpy as np
 
 from seegrad.config import DataConfig, load_config
 from seegrad.data import shapes
-from seegrad.evaluate import EvalResult, evaluate, write_images
+from seegrad.evaluate import EvalItem, EvalResult, evaluate, write_images
 from seegrad.rewards.base import Rewards
 from seegrad.rundir import RunWriter
 from seegrad.types import Completion, Datum, Example, Floats, ImageChunk, ModelInput, SamplingParams, TextChunk
 
 Answer = Callable[[int], str]
+Rule = Callable[[int], bool]
 
 
 class NumberingRenderer:
@@ -150,3 +151,17 @@ def write_run(folder: Path, *, steps: int = 20, num_items: int = 40) -> Path:
         evaluation(rows, base, name=f"base-{split}", split=split).to_json(folder / "eval" / f"base-{split}.json")
         evaluation(rows, trained, name=f"trained-{split}", version=steps, split=split).to_json(folder / "eval" / f"trained-{split}.json")
     return folder
+
+
+def model(right: Rule, readable: Rule = lambda n: True, *, count: int = 40, version: int = 0) -> EvalResult:
+    """A model that is right, and readable, on the items that the rules name."""
+    rows = examples(count=count)
+    return evaluation(rows, answer(rows, right, readable), name=f"v{version}", version=version)
+
+
+def result(*items: EvalItem, version: int = 0) -> EvalResult:
+    return EvalResult(f"v{version}", items, 2.0, version, split="test")
+
+
+def item(name: str, parsed: str | None, correct: bool, **more: object) -> EvalItem:
+    return EvalItem(name, "q", "1", parsed=parsed, correct=correct, **more)  # type: ignore[arg-type]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -10,24 +9,9 @@ import pytest
 
 from seegrad.compare import compare, length_bins, pass_curve, slices
 from seegrad.errors import UsageError
-from seegrad.evaluate import EvalItem, EvalResult
+from seegrad.evaluate import EvalItem
 from seegrad.statistics import clustered_share, mcnemar, wilson
-from tests.reporting import answer, evaluation, examples, sampled
-
-Rule = Callable[[int], bool]
-
-
-def model(right: Rule, readable: Rule = lambda n: True, *, count: int = 40, version: int = 0) -> EvalResult:
-    rows = examples(count=count)
-    return evaluation(rows, answer(rows, right, readable), name=f"v{version}", version=version)
-
-
-def result(*items: EvalItem, version: int = 0) -> EvalResult:
-    return EvalResult(f"v{version}", items, 2.0, version, split="test")
-
-
-def item(name: str, parsed: str | None, correct: bool, **more: object) -> EvalItem:
-    return EvalItem(name, "q", "1", parsed=parsed, correct=correct, **more)  # type: ignore[arg-type]
+from tests.reporting import examples, item, model, result, sampled
 
 
 def answers(name: str, *right: bool | None) -> list[EvalItem]:

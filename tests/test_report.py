@@ -7,7 +7,6 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,22 +20,7 @@ from seegrad.evaluate import EvalItem, EvalResult, write_file
 from seegrad.images import content_hash
 from seegrad.report import report
 from seegrad.statistics import NOTHING, Interval, wilson
-from tests.reporting import answer, evaluation, examples, sampled, write_run
-
-Rule = Callable[[int], bool]
-
-
-def model(right: Rule, readable: Rule = lambda n: True, *, count: int = 40, version: int = 0) -> EvalResult:
-    rows = examples(count=count)
-    return evaluation(rows, answer(rows, right, readable), name=f"v{version}", version=version)
-
-
-def result(*items: EvalItem, version: int = 0) -> EvalResult:
-    return EvalResult(f"v{version}", items, 2.0, version, split="test")
-
-
-def item(name: str, parsed: str | None, correct: bool, **more: object) -> EvalItem:
-    return EvalItem(name, "q", "1", parsed=parsed, correct=correct, **more)  # type: ignore[arg-type]
+from tests.reporting import answer, evaluation, examples, model, sampled, write_run
 
 
 def shade(level: int) -> bytes:
